@@ -1,0 +1,8 @@
+"""Uncertainty-aware image retrieval: Introspective Deep Metric Learning (TPAMI 2023)."""
+
+from idml.embedding import Embedding
+from idml.objective import Objective
+from idml.pairs import Pairs
+
+__all__ = ["Embedding", "Objective", "Pairs"]
+__version__ = "0.1.0"

@@ -1,0 +1,43 @@
+"""The sentences users read when something is wrong: the value, then the remedy."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+import torch
+from torch import Tensor
+
+
+def unknown_name(kind: str, given: object, known: Iterable[str]) -> ValueError:
+    """The error for a misspelt name: lists the known ones and suggests the nearest.
+
+    >>> print(unknown_name("loss", "triplets", ["triplet", "margin"]))
+    unknown loss 'triplets': did you mean 'triplet'? Known: margin, triplet.
+    """
+    names = sorted(known)
+    nearest = get_close_matches(str(given), names, n=1, cutoff=0.5)
+    hint = f" did you mean {nearest[0]!r}?" if nearest else ""
+    listed = ", ".join(names) if names else "none"
+    return ValueError(f"unknown {kind} {given!r}:{hint} Known: {listed}.")
+
+
+def values_can_be_read(tensor: Tensor) -> bool:
+    """Whether looking at a value is free: on the CPU, and not while a graph is being compiled."""
+    return tensor.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_lengths(length: Tensor, rows: Tensor, *, name: str) -> bool:
+    """Raise if the length of a row is not finite; whether some row may have length 0.
+
+    On other devices than the CPU this looks at nothing, for it would wait for the device, and says True.
+    """
+    if not values_can_be_read(length) or length.numel() == 0:
+        return length.numel() > 0
+    lowest, highest = length.aminmax()
+    if highest < float("inf"):  # False for NaN
+        return not lowest > 0
+    row = int(torch.isfinite(length).logical_not().nonzero()[0])
+    if torch.isfinite(rows[row]).all():
+        raise ValueError(f"{name} row {row} is too long for {rows.dtype}: its squared length overflows. Scale it down.")
+    raise ValueError(
+        f"{name} row {row} holds NaN or infinity. Look for a diverged model (lower the learning rate) or a bad input."
+    )

@@ -1,0 +1,1 @@
+"""Bridges to other libraries, each needing an extra of its own."""

@@ -1,0 +1,117 @@
+"""From one pooled feature to two embeddings (IDML, TPAMI 2023, section 3.3).
+
+Taken literally, two linear layers beside each other, the uncertainty's scale follows that of the
+feature, its gradient competes with the semantic one in the backbone, and training suffers. The
+stabilised form normalises what the uncertainty layer sees and keeps most of its gradient from the
+backbone. They are one argument apart: `Heads(2048, form=LITERAL)`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from idml.data.batches import check_between
+from idml.embedding import Embedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyForm:
+    """How the uncertainty layer is attached.
+
+    normalise: LayerNorm, without parameters, on the feature it sees.
+    gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
+    starting_level: the mean level on the first training batch; None leaves the layer's default.
+    """
+
+    normalise: bool
+    gradient_scale: float
+    starting_level: float | None
+
+    def __post_init__(self):
+        check_between("gradient_scale", self.gradient_scale, 0.0, 1.0)
+        if self.starting_level is not None and not 0 < self.starting_level < float("inf"):
+            raise ValueError(f"starting_level is {self.starting_level}: give a number above 0, or None.")
+
+
+LITERAL = UncertaintyForm(normalise=False, gradient_scale=1.0, starting_level=None)
+STABILISED = UncertaintyForm(normalise=True, gradient_scale=0.1, starting_level=0.1)
+
+
+class UncertaintyHead(nn.Module):
+    """A linear layer from the pooled feature to the uncertainty embedding."""
+
+    def __init__(self, features: int, dim: int = 512, *, form: UncertaintyForm = STABILISED):
+        super().__init__()
+        self.form = form
+        self.normalise = nn.LayerNorm(features, elementwise_affine=False) if form.normalise else nn.Identity()
+        self.linear = nn.Linear(features, dim)
+        self._starts_at = form.starting_level
+        self.register_load_state_dict_post_hook(lambda head, _keys: head._keep_scale())
+
+    def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
+        feature = self.normalise(_scale_gradient(feature, self.form.gradient_scale))
+        if self._starts_at is not None and self.training:
+            self._start(feature.detach())
+        return self.linear(feature)
+
+    @torch.no_grad()
+    def _start(self, feature: Float[Tensor, "n f"]) -> None:
+        """Scale the layer so that the mean level of these features is the starting level."""
+        level = torch.linalg.vector_norm(self.linear(feature).float(), dim=1).mean()
+        factor = self._starts_at / level.clamp(min=torch.finfo(torch.float32).tiny)
+        for parameter in self.linear.parameters():
+            parameter.mul_(factor)
+        self._keep_scale()
+
+    def _keep_scale(self) -> None:
+        self._starts_at = None
+
+
+class Heads(nn.Module):
+    """Semantic and uncertainty layers on one pooled feature; `uncertainty_dim=None` for a plain model.
+
+    >>> heads = Heads(16, dim=8, uncertainty_dim=4)
+    >>> embedding = heads(torch.randn(5, 16))
+    >>> embedding.semantic.shape, embedding.uncertainty.shape
+    (torch.Size([5, 8]), torch.Size([5, 4]))
+    >>> round(embedding.level.mean().item(), 4)
+    0.1
+    """
+
+    def __init__(
+        self, features: int, dim: int = 512, uncertainty_dim: int | None = 512, *, form: UncertaintyForm = STABILISED
+    ):
+        super().__init__()
+        for name, size in (("features", features), ("dim", dim), ("uncertainty_dim", uncertainty_dim)):
+            if size is not None and size < 1:
+                raise ValueError(f"{name} is {size}: give at least 1.")
+        self.features = features
+        self.semantic = nn.Linear(features, dim)
+        self.uncertainty = None if uncertainty_dim is None else UncertaintyHead(features, uncertainty_dim, form=form)
+
+    def forward(self, feature: Float[Tensor, "n f"]) -> Embedding:
+        if feature.ndim != 2 or feature.shape[1] != self.features:
+            raise ValueError(f"the pooled feature has shape {tuple(feature.shape)}: give (images, {self.features}).")
+        return Embedding(self.semantic(feature), None if self.uncertainty is None else self.uncertainty(feature))
+
+
+class _ScaleGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, values, scale):
+        ctx.scale = scale
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
+        return grad * ctx.scale, None
+
+
+def _scale_gradient(values: Tensor, scale: float) -> Tensor:
+    """The same values, whose gradient arrives scaled; 0 cuts it off."""
+    if scale == 1:
+        return values
+    return values.detach() if scale == 0 else _ScaleGradient.apply(values, scale)  # pyright: ignore[reportReturnType]

@@ -1,0 +1,148 @@
+"""A training objective: distance + proxies + miner + loss, by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from idml.distances import Cosine, Distance, Euclidean, Introspective
+from idml.embedding import Embedding
+from idml.errors import unknown_name
+from idml.labels import Labels
+from idml.losses import LOSSES
+from idml.pairs import Pairs, pairs_with_classes, pairs_within
+from idml.precision import full_precision
+from idml.proxies import Proxies
+
+PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
+
+
+class Objective(nn.Module):
+    """What a model is trained on: `objective(embedding, labels)` is a scalar to minimise.
+
+    loss: a key of `LOSSES`. distance: None for the loss's plain default; `Introspective()` takes
+    the loss's base. num_classes and dim: needed by losses with proxies, unused by the others.
+    miner_options: keywords of the loss's default miner. learn_proxy_uncertainty: give proxies an
+    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. loss_options: keywords
+    of the loss function, such as `margin=0.2`.
+
+    >>> import torch
+    >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)
+    >>> embedding = Embedding(torch.randn(6, 8), torch.randn(6, 5))
+    >>> objective(embedding, torch.tensor([0, 1, 2, 3, 0, 1])).shape
+    torch.Size([])
+    """
+
+    def __init__(
+        self,
+        loss: str,
+        distance: Distance | Callable[[Embedding, Embedding], Tensor] | None = None,
+        num_classes: int | None = None,
+        dim: int | None = None,
+        uncertainty_dim: int | None = None,
+        *,
+        learn_proxy_uncertainty: bool = False,
+        miner_options: Mapping[str, Any] | None = None,
+        **loss_options: Any,
+    ):
+        super().__init__()
+        if loss not in LOSSES:
+            raise unknown_name("loss", loss, LOSSES)
+        self.loss = loss
+        self._loss = LOSSES[loss]
+        self.loss_options = loss_options
+        self.miner_options = dict(miner_options or {})
+        _check_options(f"option of the {loss} loss", self.loss_options, self._loss.function)
+        _check_options(f"miner option of the {loss} loss", self.miner_options, self._loss.miner)
+        self.distance = _resolve_distance(distance, self._loss.base)
+        self.num_classes = num_classes
+        self.proxies: Proxies | None = None
+        if self._loss.proxies:
+            if num_classes is None or dim is None:
+                raise ValueError(
+                    f"the {loss} loss has a proxy for each class: give num_classes and dim (the semantic dimension)."
+                )
+            if learn_proxy_uncertainty and uncertainty_dim is None:
+                raise ValueError("learn_proxy_uncertainty needs uncertainty_dim, that of the images.")
+            self.proxies = Proxies(
+                num_classes, dim, uncertainty_dim=uncertainty_dim if learn_proxy_uncertainty else None
+            )
+        elif learn_proxy_uncertainty:
+            raise ValueError(f"the {loss} loss has no proxies whose uncertainty could be learned.")
+
+    def forward(
+        self,
+        embedding: Embedding,
+        labels: Labels,
+        other_labels: Labels | None = None,
+        share: float | Float[Tensor, ""] | None = None,
+    ) -> Float[Tensor, ""]:
+        """J(labels), or for mixed images share·J(labels) + (1 − share)·J(other_labels), one distance matrix."""
+        _check_shares_of_the_loss(other_labels, share)
+        for given in (labels, other_labels):
+            if given is not None and len(given) != len(embedding):
+                raise ValueError(f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each.")
+        with full_precision(embedding.device):
+            distance = self.distance(embedding, embedding if self.proxies is None else self.proxies())
+            value = self._of_distance(distance, labels, embedding)
+            if other_labels is None:
+                return value
+            assert share is not None  # checked above, where both are given or neither
+            return share * value + (1 - share) * self._of_distance(distance, other_labels, embedding)
+
+    def pairs(self, labels: Labels) -> Pairs:
+        """The pairs that this objective compares, before mining."""
+        return pairs_within(labels) if self.proxies is None else pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
+
+    def _of_distance(self, distance: Tensor, labels: Labels, embedding: Embedding) -> Tensor:
+        pairs = self.pairs(labels)
+        if self._loss.miner is not None:
+            options = self.miner_options
+            if "dim" in _keywords(self._loss.miner):
+                options = {"dim": embedding.semantic.shape[1], **options}
+            pairs = self._loss.miner(distance.detach(), pairs, **options)
+        return self._loss.function(distance, pairs, **self.loss_options)
+
+    def extra_repr(self) -> str:
+        return f"loss={self.loss!r}, distance={self.distance!r}"
+
+
+def _resolve_distance(
+    distance: Distance | Callable[[Embedding, Embedding], Tensor] | None, base: Literal["euclidean", "cosine"]
+) -> Callable[[Embedding, Embedding], Tensor]:
+    if distance is None:
+        return PLAIN_DISTANCES[base]
+    if isinstance(distance, Introspective):
+        return distance.with_base(base)
+    if not callable(distance):
+        raise ValueError(f"distance is {distance!r}: give Euclidean(), Cosine(), Introspective() or None.")
+    return distance
+
+
+def _keywords(function: Callable[..., Any] | None) -> list[str]:
+    if function is None:
+        return []
+    parameters = inspect.signature(function).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+
+
+def _check_options(kind: str, given: Mapping[str, Any], function: Callable[..., Any] | None) -> None:
+    known = _keywords(function)
+    for name in given:
+        if name not in known:
+            raise unknown_name(kind, name, known)
+
+
+def _check_shares_of_the_loss(other_labels: object, share: float | Tensor | None) -> None:
+    if (other_labels is None) != (share is None):
+        missing = "share" if share is None else "other_labels"
+        raise ValueError(f"other_labels and share go together, and {missing} is missing.")
+    if isinstance(share, Tensor) and share.ndim != 0:
+        raise ValueError(f"share has shape {tuple(share.shape)}: it is one number for the whole batch.")
+    readable = share is not None and (not isinstance(share, Tensor) or share.device.type == "cpu")
+    if readable and not 0 <= float(share) <= 1:  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"share is {float(share)}: give a number from 0 to 1.")  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,82 @@
+"""Softening a semantic discrepancy by its relative uncertainty (IDML, TPAMI 2023, equation 6)."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from idml.pairwise import lengths
+
+STEEPEST = 800.0  # e^{−800} is 0 even in float64; a finite bound keeps e^{−x}·x from becoming 0·∞
+
+
+def softened(half_squares: Float[Tensor, "n m"], doubt: Float[Tensor, "#n #m"], *, tau: float) -> Float[Tensor, "n m"]:
+    """The weight e^{−x}, x = doubt/(τα), α² = 2h, in ordinary operations.
+
+    Where α = 0 it is 0, or 1 if there is no doubt either; all its derivatives are 0 there.
+    """
+    alpha = lengths(half_squares.clone())
+    at_zero = alpha == 0
+    exponent = doubt / (tau * alpha.masked_fill(at_zero, 1))
+    # Past the bound the weight is 0 to the last digit, and a constant has no NaN among its derivatives.
+    vanished = (exponent > STEEPEST) | (at_zero & (doubt > 0))
+    return (-exponent.masked_fill(at_zero | vanished, 0)).exp().masked_fill(vanished, 0)
+
+
+def soften(
+    half_squares: Float[Tensor, "n m"],
+    doubt: Float[Tensor, "#n #m"],
+    missing: Float[Tensor, "n m"] | None = None,
+    *,
+    tau: float,
+    cosine: bool,
+) -> Float[Tensor, "n m"]:
+    """plain·e^{−x}, where plain is α, or h + missing (= 1 − C) on the cosine base.
+
+    half_squares is h = α²/2; doubt is β + γ. The backward pass keeps these two matrices and no other.
+    """
+    return _Soften.apply(half_squares, doubt, missing, tau, cosine)  # pyright: ignore[reportReturnType]
+
+
+class _Soften(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, half_squares, doubt, missing, tau, cosine):
+        ctx.save_for_backward(half_squares, doubt, missing)
+        ctx.tau, ctx.cosine = tau, cosine
+        alpha = (2 * half_squares).sqrt_()
+        weight = _negative_exponent(alpha, doubt, tau).exp_()
+        if not cosine:
+            return weight.mul_(alpha)
+        return weight.mul_(half_squares if missing is None else half_squares + missing)
+
+    @staticmethod
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
+        half_squares, doubt, missing = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a second derivative is wanted: of the plain expression
+            weight = softened(half_squares, doubt, tau=ctx.tau)
+            plain = half_squares if ctx.cosine else lengths(half_squares.clone())
+            distance = weight * (plain if missing is None else plain + missing)
+            grads = torch.autograd.grad(distance, (half_squares, doubt), grad, create_graph=True)
+            return *grads, None, None, None
+        alpha = (2 * half_squares).sqrt_()
+        at_zero = alpha == 0
+        minus_x = _negative_exponent(alpha, doubt, ctx.tau)
+        flow = minus_x.exp().mul_(grad)  # ∂J/∂D · e^{−x}
+        flow.masked_fill_(at_zero, 0)
+        alpha.masked_fill_(at_zero, 1)
+        if ctx.cosine:
+            grad_half = torch.addcmul(flow, flow, minus_x, value=-0.5)  # (1 + x/2)
+            slope = alpha.mul_(0.5) if missing is None else (half_squares + missing).div_(alpha)
+            grad_doubt = flow.mul_(slope).div_(-ctx.tau)
+        else:
+            grad_half = torch.addcmul(flow, flow, minus_x, value=-1).div_(alpha)  # (1 + x)/α
+            grad_doubt = flow.div_(-ctx.tau)
+        return grad_half, grad_doubt.sum_to_size(doubt.shape), None, None, None
+
+
+def _negative_exponent(alpha: Tensor, doubt: Tensor, tau: float) -> Tensor:
+    """−x, bounded; where α = 0 it is the bound, or 0 if there is no doubt either."""
+    floor = math.sqrt(torch.finfo(alpha.dtype).tiny)
+    zero = alpha.new_zeros(())
+    return torch.addcdiv(zero, doubt.expand_as(alpha), alpha.clamp_min(floor), value=-1 / tau).clamp_(min=-STEEPEST)

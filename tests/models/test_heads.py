@@ -1,0 +1,103 @@
+import pytest
+import torch
+from torch import nn
+
+from idml import Embedding
+from idml.models.heads import LITERAL, STABILISED, Heads, UncertaintyForm, UncertaintyHead
+
+
+def features(scale: float = 100.0) -> torch.Tensor:
+    return scale * torch.rand(64, 32, generator=torch.Generator().manual_seed(0))
+
+
+def form(**changes) -> UncertaintyForm:
+    return UncertaintyForm(**({"normalise": False, "gradient_scale": 1.0, "starting_level": None} | changes))
+
+
+def test_the_literal_form_is_two_linear_layers():
+    heads = Heads(32, dim=6, uncertainty_dim=5, form=LITERAL)
+    feature = features()
+    embedding = heads(feature)
+    torch.testing.assert_close(embedding.semantic, heads.semantic(feature))
+    assert heads.uncertainty is not None
+    torch.testing.assert_close(
+        embedding.uncertainty, nn.functional.linear(feature, *heads.uncertainty.linear.parameters())
+    )
+
+
+def test_a_plain_model_has_no_uncertainty():
+    assert Heads(32, dim=6, uncertainty_dim=None)(features()).uncertainty is None
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_the_first_training_batch_has_the_starting_level(normalise, scale):
+    head = UncertaintyHead(32, 8, form=form(normalise=normalise, starting_level=0.3))
+    for _ in range(2):  # and is not scaled a second time
+        level = head(features(scale)).norm(dim=1).mean()
+        assert level.item() == pytest.approx(0.3, rel=1e-4)
+    weight = head.linear.weight.clone()
+    head(features(5 * scale))
+    assert torch.equal(head.linear.weight, weight)
+
+
+def test_evaluation_and_loaded_weights_keep_their_scale():
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.3)).eval()
+    before = head.linear.weight.clone()
+    head(features())
+    assert torch.equal(head.linear.weight, before)
+    other = UncertaintyHead(32, 8, form=form(starting_level=0.3)).train()
+    other.load_state_dict(head.state_dict())
+    other(features())
+    assert torch.equal(other.linear.weight, before)
+
+
+def test_a_normalised_input_makes_the_level_independent_of_the_feature_scale():
+    head = UncertaintyHead(32, 8, form=form(normalise=True))
+    torch.testing.assert_close(head(features(1.0)), head(features(100.0)), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [0.0, 0.1, 1.0])
+def test_the_gradient_into_the_backbone_is_scaled_and_the_layers_own_is_not(scale):
+    gradients = {}
+    for gradient_scale in (1.0, scale):
+        torch.manual_seed(0)
+        head = UncertaintyHead(32, 8, form=form(gradient_scale=gradient_scale))
+        feature = features().requires_grad_()
+        head(feature).square().sum().backward()
+        gradients[gradient_scale] = (feature.grad, head.linear.weight.grad)
+    full, scaled = gradients[1.0], gradients[scale]
+    torch.testing.assert_close(scaled[1], full[1])
+    if scale == 0:
+        assert scaled[0] is None
+    else:
+        torch.testing.assert_close(scaled[0], full[0] * scale)
+
+
+def test_second_derivatives_pass_a_scaled_gradient():
+    torch.manual_seed(0)
+    heads = Heads(4, dim=3, uncertainty_dim=2, form=form(normalise=True, gradient_scale=0.3)).double()
+    feature = torch.rand(5, 4, dtype=torch.float64, requires_grad=True)
+    (grad,) = torch.autograd.grad(heads(feature).level.sum(), feature, create_graph=True)
+    assert torch.autograd.grad(grad.square().sum(), feature)[0].any()
+
+
+def test_the_stabilised_form_is_the_default():
+    heads = Heads(32)
+    assert heads.uncertainty is not None
+    assert heads.uncertainty.form is STABILISED
+    assert isinstance(heads(features()), Embedding)
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match="gradient_scale is 1.5: give a number from 0 to 1"):
+        form(gradient_scale=1.5)
+    with pytest.raises(ValueError, match="starting_level is -1"):
+        form(starting_level=-1.0)
+    with pytest.raises(ValueError, match="dim is 0"):
+        Heads(32, dim=0)
+    with pytest.raises(ValueError, match=r"shape \(2, 7\): give \(images, 32\)"):
+        Heads(32)(torch.ones(2, 7))
+    with pytest.raises(ValueError, match=r"shape \(2, 32, 7, 7\)"):
+        Heads(32)(torch.ones(2, 32, 7, 7))

@@ -1,0 +1,198 @@
+import naive
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pytorch_metric_learning import losses as peer_losses
+from pytorch_metric_learning import miners as peer_miners
+from pytorch_metric_learning.distances import LpDistance
+from strategies import generator, random_embedding, random_members, weighted_distances
+from torch import Tensor
+
+from idml import Embedding, Objective, Pairs
+from idml.losses import LOSSES, contrastive_loss, fast_ap_loss, softmax_loss, triplet_loss
+
+OPTIONS: dict[str, list[dict]] = {
+    "contrastive": [{}, {"positive_margin": 0.3, "negative_margin": 1.5}],
+    "margin": [{}, {"positive_margin": 0.2, "negative_margin": 0.8}],
+    "triplet": [
+        {},
+        {"margin": 0.7},
+        {"mining": "all"},
+        {"mining": "all", "margin": 0.7},
+        {"mining": "all", "margin": 0.0},
+    ],
+    "multi_similarity": [{}, {"alpha": 5.0, "beta": 10.0, "base": 0.2}],
+    "softmax": [{}, {"scale": 3.0}, {"include_positive": False}],
+    "proxy_nca": [{}, {"scale": 2.0, "include_positive": True}],
+    "proxy_anchor": [{}, {"alpha": 4.0, "margin": 0.4}],
+    "fast_ap": [{}, {"bins": 4}, {"bins": 7, "max_distance": 1.2}],
+}
+CASES = [pytest.param(name, options, id=f"{name}-{options}") for name, cases in OPTIONS.items() for options in cases]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@given(case=weighted_distances())
+def test_the_loss_equals_its_formula_in_a_loop(name, options, case):
+    ours = LOSSES[name].function(case.distance, case.pairs, **options)
+    loop = naive.LOSSES[name](case.distance, case.pairs.positive, case.pairs.negative, **options)
+    assert ours.item() == pytest.approx(loop, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_derivatives_equal_finite_differences(name, options, kind):
+    random = generator(5)
+    distance = (0.1 + 1.8 * torch.rand(5, 6, generator=random, dtype=torch.float64)).requires_grad_()
+    positive = torch.rand(5, 6, generator=random) < 0.4
+    negative = ~positive
+    negative[4] = False
+    if kind == "float":
+        positive = positive * torch.rand(5, 6, generator=random, dtype=torch.float64)
+        negative = 1 - positive
+    pairs = Pairs(positive, negative)
+
+    def loss(values: Tensor) -> Tensor:
+        return LOSSES[name].function(values, pairs, **options)
+
+    assert torch.autograd.gradcheck(loss, (distance,))
+    assert torch.autograd.gradgradcheck(loss, (distance,))
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_many_classes_go_through_blocks_and_give_the_same(name, monkeypatch):
+    random = generator(0)
+    values = 2 * torch.rand(40, 90, generator=random, dtype=torch.float64)
+    pairs = Pairs(torch.rand(40, 90, generator=random) < 0.3, torch.rand(40, 90, generator=random) < 0.5)
+    results = []
+    for block in (1 << 20, 200):
+        monkeypatch.setattr("idml.blocks.BLOCK", block)
+        distance = values.clone().requires_grad_()
+        value = LOSSES[name].function(distance, pairs)
+        results.append((value.detach(), *torch.autograd.grad(value, distance)))
+    for whole, in_blocks in zip(*results, strict=True):
+        torch.testing.assert_close(whole, in_blocks)
+
+
+@pytest.mark.parametrize("name", ["multi_similarity", "softmax", "proxy_nca", "proxy_anchor"])
+@pytest.mark.parametrize("far", [1e3, -1e3])
+def test_exponentials_do_not_overflow(name, far):
+    distance = torch.tensor([[0.0, far], [far, 0.0]], requires_grad=True)
+    pairs = Pairs(torch.eye(2, dtype=torch.bool), ~torch.eye(2, dtype=torch.bool))
+    value = LOSSES[name].function(distance, pairs)
+    (grad,) = torch.autograd.grad(value, distance)
+    assert torch.isfinite(value)
+    assert torch.isfinite(grad).all()
+
+
+@given(case=weighted_distances(), mining=st.sampled_from(["semihard", "all"]))
+def test_triplet_ignores_the_order_of_candidates(case, mining):
+    order = torch.randperm(case.distance.shape[1])
+    shuffled = Pairs(case.pairs.positive[:, order], case.pairs.negative[:, order])
+    here = triplet_loss(case.distance, case.pairs, mining=mining)
+    there = triplet_loss(case.distance[:, order], shuffled, mining=mining)
+    torch.testing.assert_close(here, there)
+
+
+def test_softmax_is_cross_entropy():
+    logits = torch.randn(7, 5, generator=generator(0), dtype=torch.float64)
+    labels = torch.randint(5, (7,), generator=generator(1))
+    members = torch.nn.functional.one_hot(labels, 5).bool()
+    ours = softmax_loss(1 - logits, Pairs(members, ~members), scale=20.0)
+    torch.testing.assert_close(ours, torch.nn.functional.cross_entropy(20 * logits, labels))
+
+
+def test_softmax_with_shares_is_not_cross_entropy_with_soft_labels_but_its_lower_bound():
+    """A pair's share weighs it inside the sum: −log Σ w·p ≤ −Σ w·log p."""
+    logits = torch.randn(7, 5, generator=generator(0), dtype=torch.float64)
+    shares = torch.softmax(torch.randn(7, 5, generator=generator(1), dtype=torch.float64), dim=1)
+    ours = softmax_loss(1 - logits, Pairs(shares, 1 - shares), scale=1.0)
+    assert ours <= torch.nn.functional.cross_entropy(logits, shares)
+
+
+def test_fast_ap_of_a_perfect_ranking_is_zero():
+    distance = torch.tensor([[0.0, 0.0, 2.0, 2.0]], dtype=torch.float64)
+    pairs = Pairs(torch.tensor([[True, True, False, False]]), torch.tensor([[False, False, True, True]]))
+    assert fast_ap_loss(distance, pairs).item() == pytest.approx(0)
+
+
+def test_losses_of_a_mistaken_call_say_what_fits():
+    pairs = Pairs(torch.ones(2, 3), torch.ones(2, 3))
+    with pytest.raises(ValueError, match=r"distances have shape \(3, 2\) and pair weights \(2, 3\)"):
+        contrastive_loss(torch.ones(3, 2), pairs)
+    with pytest.raises(ValueError, match="bins is 0"):
+        fast_ap_loss(torch.ones(2, 3), pairs, bins=0)
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_an_unknown_way_of_mining_is_named():
+    with pytest.raises(ValueError, match="unknown mining 'hard': .*semihard"):
+        triplet_loss(torch.ones(1, 1), Pairs(torch.ones(1, 1), torch.ones(1, 1)), mining="hard")  # pyright: ignore[reportArgumentType]
+
+
+def batch(seed: int = 0) -> tuple[Tensor, Tensor]:
+    return random_embedding(24, 6, 1, seed).semantic, random_members(24, 5, "numbers", seed)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_contrastive_equals_pytorch_metric_learning(seed):
+    semantic, labels = batch(seed)
+    peer = peer_losses.ContrastiveLoss(pos_margin=0, neg_margin=1, distance=LpDistance())
+    ours = Objective("contrastive", negative_margin=1.0)(Embedding(semantic), labels)
+    torch.testing.assert_close(ours, peer(semantic, labels))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_triplet_equals_pytorch_metric_learning(seed):
+    semantic, labels = batch(seed)
+    peer = peer_losses.TripletMarginLoss(margin=0.1)
+    ours = Objective("triplet", mining="all")(Embedding(semantic), labels)
+    torch.testing.assert_close(ours, peer(semantic, labels))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_multi_similarity_equals_pytorch_metric_learning_with_its_miner(seed):
+    semantic, labels = batch(seed)
+    peer = peer_losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5)
+    mined = peer_miners.MultiSimilarityMiner(epsilon=0.1)(semantic, labels)
+    ours = Objective("multi_similarity")(Embedding(semantic), labels)
+    torch.testing.assert_close(ours, peer(semantic, labels, mined))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("name", "peer", "weight"),
+    [
+        ("softmax", peer_losses.NormalizedSoftmaxLoss(5, 6, temperature=1 / 20), "W"),
+        ("proxy_anchor", peer_losses.ProxyAnchorLoss(5, 6, margin=0.1, alpha=32), "proxies"),
+    ],
+)
+def test_proxy_losses_equal_pytorch_metric_learning(name, peer, weight, seed):
+    semantic, labels = batch(seed)
+    objective = Objective(name, num_classes=5, dim=6).double()
+    assert objective.proxies is not None
+    proxies = torch.randn(5, 6, generator=generator(seed), dtype=torch.float64)
+    objective.proxies.semantic.data = proxies
+    getattr(peer, weight).data = proxies.T.clone() if weight == "W" else proxies.clone()
+    if name == "softmax":  # that library leaves the images' lengths in
+        semantic = torch.nn.functional.normalize(semantic)
+    torch.testing.assert_close(objective(Embedding(semantic), labels), peer(semantic, labels))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_proxy_nca_with_positives_equals_pytorch_metric_learning(seed):
+    """Its ProxyNCALoss keeps positives in the denominator and squares the distance unless told otherwise."""
+    semantic, labels = batch(seed)
+    peer = peer_losses.ProxyNCALoss(5, 6, softmax_scale=9, distance=LpDistance(power=1))
+    objective = Objective("proxy_nca", num_classes=5, dim=6, include_positive=True).double()
+    assert objective.proxies is not None
+    objective.proxies.semantic.data = torch.randn(5, 6, generator=generator(seed), dtype=torch.float64)
+    peer.proxies.data = objective.proxies.semantic.data.clone()
+    torch.testing.assert_close(objective(Embedding(semantic), labels), peer(semantic, labels))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_fast_ap_equals_pytorch_metric_learning(seed):
+    semantic, labels = batch(seed)
+    ours = Objective("fast_ap")(Embedding(semantic), labels)
+    torch.testing.assert_close(ours, peer_losses.FastAPLoss(num_bins=10)(semantic, labels))

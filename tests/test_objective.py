@@ -1,0 +1,119 @@
+import pytest
+import torch
+from strategies import random_embedding
+
+from idml import Embedding, Objective
+from idml.distances import Cosine, Introspective
+from idml.losses import LOSSES
+from idml.miners import distance_weighted, multi_similarity
+
+
+def test_the_table_of_losses_says_what_each_needs():
+    table = {name: (loss.base, loss.proxies, loss.miner) for name, loss in LOSSES.items()}
+    assert table == {
+        "contrastive": ("euclidean", False, None),
+        "margin": ("euclidean", False, distance_weighted),
+        "triplet": ("euclidean", False, None),
+        "multi_similarity": ("cosine", False, multi_similarity),
+        "softmax": ("cosine", True, None),
+        "proxy_nca": ("euclidean", True, None),
+        "proxy_anchor": ("cosine", True, None),
+        "fast_ap": ("euclidean", False, None),
+    }
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0, torch.tensor(0.3)])
+def test_shares_of_the_loss_weigh_two_readings_of_the_labels(loss, share):
+    objective = Objective(loss, Introspective(), num_classes=3, dim=4, uncertainty_dim=4)
+    embedding = random_embedding(6, 4, 4, 0, torch.float32)
+    labels, other = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([1, 2, 0, 1, 0, 2])
+    torch.manual_seed(0)
+    together = objective(embedding, labels, other, share)
+    torch.manual_seed(0)
+    apart = share * objective(embedding, labels) + (1 - share) * objective(embedding, other)
+    torch.testing.assert_close(together, apart)
+
+
+def test_proxies_are_certain_unless_their_uncertainty_is_learned():
+    certain = Objective("proxy_anchor", Introspective(), num_classes=3, dim=4, uncertainty_dim=4)
+    assert certain.proxies is not None
+    assert not certain.proxies().level.any()
+    learned = Objective("proxy_anchor", Introspective(), 3, 4, 400, learn_proxy_uncertainty=True)
+    assert learned.proxies is not None
+    assert 0.05 < learned.proxies().level.mean() < 0.2
+    learned(random_embedding(4, 4, 400, 0, torch.float32), torch.tensor([0, 1, 2, 0])).backward()
+    assert learned.proxies.uncertainty is not None
+    assert learned.proxies.uncertainty.grad is not None
+    assert learned.proxies.uncertainty.grad.any()
+
+
+def test_proxies_are_saved_with_the_objective():
+    first, second = (Objective("softmax", num_classes=3, dim=4) for _ in range(2))
+    second.load_state_dict(first.state_dict())
+    embedding, labels = random_embedding(4, 4, 1, 0, torch.float32), torch.tensor([0, 1, 2, 0])
+    assert torch.equal(first(embedding, labels), second(embedding, labels))
+
+
+def test_the_margin_loss_samples_by_the_semantic_dimension_and_a_given_generator():
+    embedding, labels = random_embedding(30, 16, 1, 0), torch.arange(30) // 3
+    first, again, told = (
+        Objective("margin", miner_options={"generator": torch.Generator().manual_seed(0)} | extra)(embedding, labels)
+        for extra in ({}, {}, {"dim": 512})
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, told)
+
+
+def test_any_function_of_two_embeddings_is_a_distance():
+    embedding, labels = random_embedding(6, 4, 4, 0), torch.tensor([0, 0, 1, 1, 2, 2])
+    own = Objective("contrastive", lambda a, b: Cosine()(a, b))
+    assert torch.equal(own(embedding, labels), Objective("contrastive", Cosine())(embedding, labels))
+
+
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        (("tripletloss",), {}, "unknown loss 'tripletloss': did you mean 'triplet'"),
+        (("triplet",), {"margn": 0.2}, "unknown option of the triplet loss 'margn': did you mean 'margin'"),
+        (
+            ("margin",),
+            {"miner_options": {"cutof": 1}},
+            "miner option of the margin loss 'cutof': did you mean 'cutoff'",
+        ),
+        (("contrastive",), {"miner_options": {"epsilon": 1}}, "unknown miner option .* Known: none"),
+        (("softmax",), {}, "the softmax loss has a proxy for each class: give num_classes and dim"),
+        (("softmax", None, 0, 4), {}, "num_classes is 0"),
+        (("softmax", None, 3, 4), {"learn_proxy_uncertainty": True}, "needs uncertainty_dim"),
+        (("triplet",), {"learn_proxy_uncertainty": True}, "the triplet loss has no proxies"),
+        (("triplet", "cosine"), {}, "distance is 'cosine': give Euclidean"),
+        (("contrastive", Introspective(ambiguous="dissimilar")), {}, "use base='cosine'"),
+    ],
+)
+def test_mistakes_in_building_are_named(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        Objective(*arguments, **options)
+
+
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.tensor([0, 1]),), "there are 3 embeddings and 2 labels"),
+        ((torch.tensor([0, 1, 9]),), "label 9"),
+        ((torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2])), "go together, and share is missing"),
+        ((torch.tensor([0, 1, 2]), None, 0.5), "go together, and other_labels is missing"),
+        ((torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), 1.5), "share is 1.5: give a number from 0 to 1"),
+        ((torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), torch.ones(3)), r"share has shape \(3,\)"),
+    ],
+)
+def test_mistakes_in_calling_are_named(arguments, message):
+    objective = Objective("proxy_anchor", num_classes=3, dim=2)
+    with pytest.raises(ValueError, match=message):
+        objective(Embedding(torch.ones(3, 2)), *arguments)
+
+
+def test_an_introspective_objective_needs_uncertainty():
+    with pytest.raises(ValueError, match="has no uncertainty, which the introspective distance needs"):
+        Objective("triplet", Introspective())(Embedding(torch.ones(2, 2)), torch.tensor([0, 0]))
