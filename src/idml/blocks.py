@@ -1,4 +1,4 @@
-"""Going over a large matrix block by block.
+"""Going over a large matrix block by block, or only where it matters.
 
 A pass over an (n, m) matrix costs more in memory traffic than in arithmetic. On the CPU, work is
 done in blocks that stay in the cache, in one buffer; elsewhere, in one piece.
@@ -10,12 +10,18 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 BLOCK = 1 << 19  # numbers in a block on the CPU: 2 MiB of float32
+FEW = 1 / 8  # of the pairs: so many or fewer are gathered one by one, more are swept
+SMALL = 1 << 15  # numbers in a matrix that is swept faster than its few pairs are found
+EVERYTHING = slice(None)
 
 
 def blocks_across(matrix: Shaped[Tensor, "n m"], dim: int) -> Iterator[tuple[slice, Tensor]]:
     """Slices of what is not summed (rows for dim=1, columns for dim=0), each with a buffer of its shape."""
     across, along = matrix.shape[1 - dim], max(1, matrix.shape[dim])
-    step = max(1, min(across, BLOCK // along if matrix.device.type == "cpu" else across))
+    step = max(1, BLOCK // along)
+    if across <= step or matrix.device.type != "cpu":
+        yield EVERYTHING, matrix.new_empty(matrix.shape)
+        return
     buffer = matrix.new_empty((step, along) if dim == 1 else (along, step))
     for start in range(0, across, step):
         here = slice(start, min(start + step, across))
@@ -23,4 +29,19 @@ def blocks_across(matrix: Shaped[Tensor, "n m"], dim: int) -> Iterator[tuple[sli
 
 
 def part(matrix: Shaped[Tensor, "n m"], here: slice, dim: int) -> Shaped[Tensor, "k l"]:
+    if here is EVERYTHING:
+        return matrix
     return matrix[here] if dim == 1 else matrix[:, here]
+
+
+def few_places(weights: Shaped[Tensor, "n m"]) -> tuple[Tensor, Tensor] | None:
+    """Rows and columns of the pairs that have a weight, if they are few and looking is free; else None.
+
+    Few pairs of a batch are positive, so what concerns those alone need not sweep the matrix.
+    """
+    if weights.device.type != "cpu" or weights.numel() <= SMALL:
+        return None
+    if int(weights.count_nonzero()) > FEW * weights.numel():
+        return None
+    rows, columns = weights.nonzero(as_tuple=True)
+    return rows, columns

@@ -198,8 +198,9 @@ def _chords_and_missing(
     precision = torch.promote_types(wide(a.semantic).dtype, wide(b.semantic).dtype)
     x, x_length, x_may_be_zero = _with_lengths(a, precision)
     y, y_length, y_may_be_zero = (None, x_length, False) if b is a else _with_lengths(b, precision)
-    chords = half_squared_chords(x, y, x_length, y_length)
-    if not cosine or not (x_may_be_zero or y_may_be_zero):
+    may_be_zero = x_may_be_zero or y_may_be_zero
+    chords = half_squared_chords(x, y, x_length, y_length, may_be_zero=may_be_zero)
+    if not (cosine and may_be_zero):
         return chords, None
     return chords, ((x_length == 0)[:, None].to(precision) + (y_length == 0)) / 2
 

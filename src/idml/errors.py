@@ -32,9 +32,9 @@ def check_lengths(length: Tensor, rows: Tensor, *, name: str) -> bool:
     """
     if not values_can_be_read(length) or length.numel() == 0:
         return length.numel() > 0
-    lowest, highest = length.aminmax()
+    lowest, highest = (float(extreme) for extreme in length.aminmax())
     if highest < float("inf"):  # False for NaN
-        return not lowest > 0
+        return lowest == 0
     row = int(torch.isfinite(length).logical_not().nonzero()[0])
     if torch.isfinite(rows[row]).all():
         raise ValueError(f"{name} row {row} is too long for {rows.dtype}: its squared length overflows. Scale it down.")

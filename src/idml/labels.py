@@ -71,7 +71,7 @@ def check_class_numbers(labels: Int[Tensor, " n"], num_classes: int) -> None:
     """Raise if a label is not the number of a class; on other devices than the CPU, do nothing."""
     if not values_can_be_read(labels) or len(labels) == 0:
         return
-    lowest, highest = labels.aminmax()
+    lowest, highest = (int(extreme) for extreme in labels.aminmax())
     if lowest < 0 or highest >= num_classes:
         row = int(((labels < 0) | (labels >= num_classes)).nonzero()[0])
         raise ValueError(

@@ -1,7 +1,7 @@
 """Weighted log-sum-exps over a distance matrix: the part that softmax-like losses share.
 
-Few pairs of a batch are positive, so on the CPU a sum with few weights is taken over those alone.
-Other sums go block by block. The backward pass fills one gradient for all sums together.
+On the CPU a sum with few weights is taken over those alone, and other sums go block by block. The
+backward pass fills one gradient for all sums together.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,12 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
-from torch.nn import functional
 
-from idml.blocks import blocks_across, part
+from idml.blocks import blocks_across, few_places, part
 
-SPARSE = 1 / 8  # of the pairs have a weight: fewer are gathered one by one, more are swept
-NOTHING = float("-inf")  # the logarithm of an empty sum
-VANISHED = -1e3  # a finite logarithm whose exponential is 0 even in float64
+# The logarithm of an empty sum. Finite, so that no derivative, of any order, becomes NaN; far enough
+# below any other logarithm that adding to it, or taking its exponential, leaves nothing.
+NOTHING = -1e30
 
 
 def log_sums(
@@ -23,7 +22,7 @@ def log_sums(
 ) -> tuple[Tensor, ...]:
     """log Σ w·e^{scale·d} along `dim`, for each (weights w, scale) of `terms`.
 
-    A row without weight gives −inf and no gradient.
+    A row without weight gives NOTHING and has no gradient.
 
     >>> distance, weights = torch.tensor([[0.0, 1.0]]), torch.tensor([[True, False]])
     >>> log_sums(distance, [(weights, 3.0), (~weights, 3.0)])
@@ -34,9 +33,9 @@ def log_sums(
     return _LogSums.apply(distance, dim, scales, *weights)  # pyright: ignore[reportReturnType]
 
 
-def log_one_plus(log_sum: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
-    """log(1 + Σ) from log Σ: 0, with every derivative, for an empty sum."""
-    return functional.softplus(log_sum.masked_fill(log_sum == NOTHING, VANISHED), threshold=50.0)
+def is_something(log_sum: Float[Tensor, " n"]) -> Shaped[Tensor, " n"]:
+    """Whether anything was summed."""
+    return log_sum > NOTHING / 2
 
 
 class _LogSums(torch.autograd.Function):
@@ -45,16 +44,13 @@ class _LogSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx, distance, dim, scales, *weights):
         ctx.dim, ctx.scales = dim, scales
-        ctx.places = [_places(weight) for weight in weights]
-        results = [distance.new_full((distance.shape[1 - dim],), NOTHING) for _ in weights]
-        for result, weight, scale, places in zip(results, weights, scales, ctx.places, strict=True):
-            if places is not None:
-                _gathered_sum(distance, weight, scale, places, dim, result)
-            elif distance.shape[dim]:
-                for here, buffer in blocks_across(distance, dim):
-                    terms = _log_terms(part(distance, here, dim), part(weight, here, dim), scale, out=buffer)
-                    highest = _finite(terms.amax(dim, keepdim=True))
-                    result[here] = terms.sub_(highest).exp_().sum(dim).log_().add_(highest.squeeze(dim))
+        ctx.places = [few_places(weight) for weight in weights]
+        results = [
+            _swept_sum(distance, weight, scale, dim)
+            if places is None
+            else _gathered_sum(distance, weight, scale, dim, places)
+            for weight, scale, places in zip(weights, scales, ctx.places, strict=True)
+        ]
         ctx.save_for_backward(distance, *weights, *results)
         return tuple(results)
 
@@ -62,58 +58,55 @@ class _LogSums(torch.autograd.Function):
     def backward(ctx, *grads):  # pyright: ignore[reportIncompatibleMethodOverride]
         distance, *others = ctx.saved_tensors
         weights, results = others[: len(ctx.scales)], others[len(ctx.scales) :]
-        every = list(zip(weights, results, ctx.scales, grads, ctx.places, strict=True))
+        slopes = [grad * scale for grad, scale in zip(grads, ctx.scales, strict=True)]
+        every = list(zip(weights, results, ctx.scales, slopes, ctx.places, strict=True))
         unused = (None,) * (2 + len(weights))
         if torch.is_grad_enabled():  # a second derivative is wanted: keep to ordinary operations
             total = torch.zeros_like(distance)
-            for weight, result, scale, grad, _ in every:
-                shares = (_log_terms(distance, weight, scale) - _finite(result).unsqueeze(ctx.dim)).exp()
-                total = total + shares * (grad * scale).unsqueeze(ctx.dim)
+            for weight, result, scale, slope, _ in every:
+                shares = (_log_terms(distance, weight, scale) - result.unsqueeze(ctx.dim)).exp()
+                total = total + shares * slope.unsqueeze(ctx.dim)
             return total, *unused
         swept = [term for term in every if term[-1] is None]
         total = torch.empty_like(distance) if swept else torch.zeros_like(distance)
-        for here, buffer in blocks_across(distance, ctx.dim):
-            for number, (weight, result, scale, grad, _) in enumerate(swept):
-                target = part(total, here, ctx.dim)
-                shares = target if number == 0 else buffer
+        for here, buffer in blocks_across(distance, ctx.dim) if swept else ():
+            target = part(total, here, ctx.dim)
+            for number, (weight, result, scale, slope, _) in enumerate(swept):
+                shares = buffer if number else target
                 _log_terms(part(distance, here, ctx.dim), part(weight, here, ctx.dim), scale, out=shares)
-                shares.sub_(_finite(result[here]).unsqueeze(ctx.dim)).exp_()
-                shares.mul_((grad[here] * scale).unsqueeze(ctx.dim))
+                shares.sub_(result[here].unsqueeze(ctx.dim)).exp_().mul_(slope[here].unsqueeze(ctx.dim))
                 if number:
                     target.add_(shares)
-        for weight, result, scale, grad, places in every:
+        for weight, result, scale, slope, places in every:
             if places is not None:
                 where = places[1 - ctx.dim]
-                shares = _log_terms(distance[places], weight[places], scale).sub_(_finite(result)[where]).exp_()
-                total.index_put_(places, shares.mul_(grad[where] * scale), accumulate=True)
+                shares = _log_terms(distance[places], weight[places], scale).sub_(result[where]).exp_()
+                total.index_put_(places, shares.mul_(slope[where]), accumulate=True)
         return total, *unused
 
 
-def _places(weight: Tensor) -> tuple[Tensor, Tensor] | None:
-    """Rows and columns of the pairs that have a weight, if they are few and looking is free."""
-    if weight.device.type != "cpu" or weight.count_nonzero() > SPARSE * weight.numel():
-        return None
-    return weight.nonzero(as_tuple=True)  # pyright: ignore[reportReturnType]
+def _swept_sum(distance: Tensor, weight: Tensor, scale: float, dim: int) -> Tensor:
+    if distance.shape[dim] == 0:
+        return distance.new_full((distance.shape[1 - dim],), NOTHING)
+    sums = []
+    for here, buffer in blocks_across(distance, dim):
+        terms = _log_terms(part(distance, here, dim), part(weight, here, dim), scale, out=buffer)
+        highest = terms.amax(dim, keepdim=True).clamp_(min=NOTHING)
+        sums.append(terms.sub_(highest).exp_().sum(dim).log_().add_(highest.squeeze(dim)).clamp_(min=NOTHING))
+    return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
-def _gathered_sum(
-    distance: Tensor, weight: Tensor, scale: float, places: tuple[Tensor, Tensor], dim: int, result: Tensor
-) -> None:
+def _gathered_sum(distance: Tensor, weight: Tensor, scale: float, dim: int, places: tuple[Tensor, Tensor]) -> Tensor:
     where = places[1 - dim]
     terms = _log_terms(distance[places], weight[places], scale)
-    highest = _finite(result.scatter_reduce_(0, where, terms, "amax"))
-    sums = torch.zeros_like(result).index_add_(0, where, terms.sub_(highest[where]).exp_())
-    torch.add(sums.log_(), highest, out=result)
+    highest = distance.new_full((distance.shape[1 - dim],), NOTHING).scatter_reduce_(0, where, terms, "amax")
+    sums = torch.zeros_like(highest).index_add_(0, where, terms.sub_(highest[where]).exp_())
+    return sums.log_().add_(highest).clamp_(min=NOTHING)
 
 
 def _log_terms(distance: Tensor, weight: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
     """log(w·e^{scale·d}), −inf without a weight."""
     terms = torch.mul(distance, scale, out=out)
     if weight.dtype is torch.bool:
-        return terms.masked_fill_(~weight, NOTHING)
+        return terms.masked_fill_(~weight, float("-inf"))
     return terms.add_(weight.to(distance.dtype).log())
-
-
-def _finite(logarithms: Tensor) -> Tensor:
-    """Those of empty sums replaced by 0, so that −inf less this stays −inf."""
-    return logarithms.masked_fill(logarithms == NOTHING, 0)

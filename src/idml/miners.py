@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from idml.blocks import BLOCK
 from idml.pairs import Pairs, check_fits
 
 
@@ -22,6 +23,23 @@ def semi_hard(distance: Float[Tensor, "n m"], pairs: Pairs) -> tuple[Int[Tensor,
     rank_or_last = rank.clamp(max=distance.shape[1] - 1)
     found = (rank < distance.shape[1]) & (ordered.gather(1, rank_or_last) < float("inf"))
     return order.gather(1, rank_or_last), found
+
+
+@torch.no_grad()
+def semi_hard_of(
+    distance: Float[Tensor, "n m"], pairs: Pairs, anchor: Int[Tensor, " k"], positive: Int[Tensor, " k"]
+) -> tuple[Int[Tensor, " k"], Bool[Tensor, " k"]]:
+    """The same for a list of (anchor, positive) pairs: faster where they are few."""
+    chosen, found = torch.empty_like(anchor), torch.empty_like(anchor, dtype=torch.bool)
+    at_once = max(1, BLOCK // distance.shape[1])
+    for start in range(0, len(anchor), at_once):
+        here = slice(start, start + at_once)
+        rows = distance[anchor[here]]  # (k, m)
+        too_near = rows <= rows.gather(1, positive[here, None])
+        rows.masked_fill_(too_near.logical_or_(pairs.negative[anchor[here]] == 0), float("inf"))
+        nearest, chosen[here] = rows.min(dim=1)
+        found[here] = nearest < float("inf")
+    return chosen, found
 
 
 @torch.no_grad()

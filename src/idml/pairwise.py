@@ -34,12 +34,15 @@ def half_squared_chords(
     y: Float[Tensor, "m d"] | None,
     x_length: Float[Tensor, " n"],
     y_length: Float[Tensor, " m"],
+    *,
+    may_be_zero: bool = True,
 ) -> Float[Tensor, "n m"]:
     """½‖x̂_i − ŷ_j‖² of directions, which is 1 minus their cosine; exactly 0 for identical rows.
 
-    A row of length 0 has no direction: it stays zero and receives no gradient.
+    A row of length 0 has no direction: it stays zero and receives no gradient. may_be_zero=False
+    promises that there is none.
     """
-    return _HalfSquaredChords.apply(x, y, x_length.detach(), y_length.detach())  # pyright: ignore[reportReturnType]
+    return _HalfSquaredChords.apply(x, y, x_length, y_length, may_be_zero)  # pyright: ignore[reportReturnType]
 
 
 def half_squared_sums(x: Float[Tensor, "n d"], y: Float[Tensor, "m d"] | None) -> Float[Tensor, "n m"]:
@@ -60,29 +63,33 @@ class _HalfSquaredChords(torch.autograd.Function):
     """Keeps rows alone for the backward pass, no (n, m) matrix."""
 
     @staticmethod
-    def forward(ctx, x, y, x_length, y_length):
+    def forward(ctx, x, y, x_length, y_length, may_be_zero):
         with full_precision(x.device):
-            x_inverse, y_inverse = _inverse(x_length), None if y is None else _inverse(y_length)
+            x_inverse, y_inverse = (
+                _inverse(x_length, may_be_zero),
+                None if y is None else _inverse(y_length, may_be_zero),
+            )
             x_unit, y_unit = x * x_inverse, None if y is None else y * y_inverse
             ctx.save_for_backward(x, y, x_inverse, y_inverse, x_unit, y_unit)
-            x_half = (x_length > 0) * x.new_full((), 0.5)
-            y_half = x_half if y is None else (y_length > 0) * y.new_full((), 0.5)
-            return _half_squares(x_unit, y_unit, x_half, y_half, -1)
+            if not may_be_zero:
+                return _half_squares(x_unit, y_unit, None, None, -1)
+            x_half, y_half = ((length > 0).to(x.dtype).mul_(0.5) for length in (x_length, y_length))
+            return _half_squares(x_unit, y_unit, x_half, y_half, -1, largest=1.0)
 
     @staticmethod
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         x, y, x_inverse, y_inverse, x_unit, y_unit = ctx.saved_tensors
-        wanted = ctx.needs_input_grad[:2]
+        wanted, unused = ctx.needs_input_grad[:2], (None, None, None)
         with full_precision(x.device):
             if torch.is_grad_enabled():  # a second derivative is wanted: of the plain expression
                 sides = [side for side, is_wanted in zip((x, y), wanted, strict=True) if is_wanted]
                 grads = iter(torch.autograd.grad(_plain_chords(x, y), sides, grad, create_graph=True))
-                return *(next(grads) if is_wanted else None for is_wanted in wanted), None, None
+                return *(next(grads) if is_wanted else None for is_wanted in wanted), *unused
             if y is None:
-                return _turn(grad + grad.T, x_unit, x_unit, x_inverse), None, None, None
+                return _turn(grad + grad.T, x_unit, x_unit, x_inverse), None, *unused
             grad_x = _turn(grad, y_unit, x_unit, x_inverse) if wanted[0] else None
             grad_y = _turn(grad.T, x_unit, y_unit, y_inverse) if wanted[1] else None
-        return grad_x, grad_y, None, None
+        return grad_x, grad_y, *unused
 
 
 class _HalfSquaredSums(torch.autograd.Function):
@@ -136,9 +143,10 @@ class _Lengths(torch.autograd.Function):
         return (grad / length).masked_fill_(at_zero, 0), None
 
 
-def _inverse(length: Tensor) -> Tensor:
+def _inverse(length: Tensor, may_be_zero: bool) -> Tensor:
     """1/length as a column, and 0 for a row without direction."""
-    return (1 / length).masked_fill_(length == 0, 0)[:, None]
+    inverse = length.reciprocal()
+    return (inverse.masked_fill_(length == 0, 0) if may_be_zero else inverse)[:, None]
 
 
 def _plain_chords(x: Tensor, y: Tensor | None) -> Tensor:
@@ -159,10 +167,15 @@ def _turn(grad: Tensor, other: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
     return pull.addcmul_(unit, along, value=-1).mul_(inverse)
 
 
-def _half_squares(x: Tensor, y: Tensor | None, x_half: Tensor, y_half: Tensor, sign: int) -> Tensor:
-    """½‖x_i ± y_j‖², from rows and their half squared lengths."""
+def _half_squares(
+    x: Tensor, y: Tensor | None, x_half: Tensor | None, y_half: Tensor | None, sign: int, largest: float | None = None
+) -> Tensor:
+    """½‖x_i ± y_j‖², from rows and their half squared lengths (None: all are ½).
+
+    largest: a bound on the sum of two half squared lengths, where it is known beforehand.
+    """
     if x.device.type != "cpu":
-        return _product_in_double(x, y, x_half, y_half, sign)
+        return _product_in_double(x, y, sign)
     half_squares = _product(x, y, x_half, y_half, sign)
     if half_squares.numel() == 0:
         return half_squares
@@ -170,30 +183,37 @@ def _half_squares(x: Tensor, y: Tensor | None, x_half: Tensor, y_half: Tensor, s
     if is_distance_to_itself:
         half_squares.fill_diagonal_(float("inf"))  # known, and no candidate
     # One bound for all rows finds candidates in a single cheap pass; each then faces its own.
-    bound = CLOSE * (x_half.max() + y_half.max())
-    candidates = (half_squares <= bound).nonzero(as_tuple=True) if half_squares.min() <= bound else None
+    if largest is None:
+        largest = 1.0 if x_half is None or y_half is None else float(x_half.max() + y_half.max())
+    candidates = None
+    if float(half_squares.min()) <= CLOSE * largest:
+        candidates = (half_squares <= CLOSE * largest).nonzero(as_tuple=True)
     if is_distance_to_itself:
         half_squares.fill_diagonal_(0)
     if candidates is not None:
         i, j = candidates
-        is_close = half_squares[i, j] <= CLOSE * (x_half[i] + y_half[j])
-        i, j = i[is_close], j[is_close]
-        if len(i) > MOST_RECOMPUTED * (len(x_half) + len(y_half)):
-            return _product_in_double(x, y, x_half, y_half, sign)
+        if x_half is not None and y_half is not None:
+            is_close = half_squares[i, j] <= CLOSE * (x_half[i] + y_half[j])
+            i, j = i[is_close], j[is_close]
+        if len(i) > MOST_RECOMPUTED * sum(half_squares.shape):
+            return _product_in_double(x, y, sign)
         _recompute(half_squares, x, x if y is None else y, i, j, sign)
     return half_squares
 
 
-def _product(x: Tensor, y: Tensor | None, x_half: Tensor, y_half: Tensor, sign: int) -> Tensor:
-    return torch.addmm(y_half, x, (x if y is None else y).T, alpha=sign).add_(x_half[:, None])
+def _product(x: Tensor, y: Tensor | None, x_half: Tensor | None, y_half: Tensor | None, sign: int) -> Tensor:
+    transposed = (x if y is None else y).T
+    if x_half is None or y_half is None:
+        return torch.addmm(x.new_ones(()), x, transposed, alpha=sign)
+    return torch.addmm(y_half, x, transposed, alpha=sign).add_(x_half[:, None])
 
 
-def _product_in_double(x: Tensor, y: Tensor | None, x_half: Tensor, y_half: Tensor, sign: int) -> Tensor:
+def _product_in_double(x: Tensor, y: Tensor | None, sign: int) -> Tensor:
     precision = torch.float32 if x.device.type == "mps" else torch.float64  # mps has no float64
     wide_x, wide_y = x.to(precision), None if y is None else y.to(precision)
-    wide_x_half = wide_x.square().sum(dim=1).mul_(0.5)
-    wide_y_half = wide_x_half if wide_y is None else wide_y.square().sum(dim=1).mul_(0.5)
-    half_squares = _product(wide_x, wide_y, wide_x_half, wide_y_half, sign)
+    x_half = wide_x.square().sum(dim=1).mul_(0.5)
+    y_half = x_half if wide_y is None else wide_y.square().sum(dim=1).mul_(0.5)
+    half_squares = _product(wide_x, wide_y, x_half, y_half, sign)
     rounding = ROUNDING if precision is torch.float64 else 1e-6
     # What rounding leaves of a vanishing difference is taken for zero; it may be below zero, too.
     return half_squares.masked_fill_(half_squares <= rounding * (x_half[:, None] + y_half), 0).to(x.dtype)

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.hinges import ratio, weighted
+from idml.histograms import soft_histogram
 from idml.pairs import Pairs, check_fits
 
 
@@ -20,21 +20,10 @@ def fast_ap_loss(
     if bins < 1 or max_distance <= 0:
         raise ValueError(f"bins is {bins} and max_distance {max_distance}: give at least 1 bin and a distance above 0.")
     place = distance.square() * (bins / max_distance**2)
-    # Two places past the last centre take what lies beyond the range, and are dropped.
-    lower = place.detach().floor().clamp_(0, bins + 1).long()
-    upper_share = (place - lower).clamp(max=1)
-    lower_share = 1 - upper_share
-
-    def histogram(weights: Tensor) -> Tensor:
-        counts = distance.new_zeros(len(distance), bins + 3)
-        counts = counts.scatter_add(1, lower, weighted(lower_share, weights))
-        counts = counts.scatter_add(1, lower + 1, weighted(upper_share, weights))
-        return counts[:, : bins + 1]
-
-    positive = histogram(pairs.positive)
+    positive = soft_histogram(place, pairs.positive, bins)
     seen_positive = positive.cumsum(dim=1)
-    seen = seen_positive + histogram(pairs.negative).cumsum(dim=1)
+    seen = seen_positive + soft_histogram(place, pairs.negative, bins).cumsum(dim=1)
     precision = seen_positive / seen.masked_fill(seen == 0, 1)
-    number = pairs.positive.to(distance.dtype).sum(dim=1)
+    number = pairs.positive.sum(dim=1, dtype=distance.dtype)
     average = (positive * precision).sum(dim=1) / number.masked_fill(number == 0, 1)
-    return ratio((1 - average).masked_fill(number == 0, 0).sum(), (number > 0).sum().to(distance.dtype))
+    return (1 - average).masked_fill(number == 0, 0).sum() / (number > 0).sum().clamp(min=1)

@@ -2,8 +2,9 @@
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from idml.log_sums import log_one_plus, log_sums
+from idml.log_sums import log_sums
 from idml.pairs import Pairs, check_fits
 
 
@@ -19,6 +20,6 @@ def multi_similarity_loss(
     if len(distance) == 0:
         return distance.sum()
     near, far = log_sums(distance, [(pairs.positive, alpha), (pairs.negative, -beta)])
-    pull = log_one_plus(near + alpha * (base - 1)) / alpha
-    push = log_one_plus(far + beta * (1 - base)) / beta
+    pull = softplus(near + alpha * (base - 1)) / alpha
+    push = softplus(far + beta * (1 - base)) / beta
     return (pull + push).mean()

@@ -2,8 +2,9 @@
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from idml.log_sums import NOTHING, log_one_plus, log_sums
+from idml.log_sums import is_something, log_sums
 from idml.pairs import Pairs, check_fits
 
 
@@ -19,7 +20,7 @@ def proxy_anchor_loss(
     if distance.shape[1] == 0:
         return distance.sum()
     near, far = log_sums(distance, [(pairs.positive, alpha), (pairs.negative, -alpha)], dim=0)
-    with_positive = (near > NOTHING).sum().clamp(min=1)
-    pull = log_one_plus(near + alpha * (margin - 1))
-    push = log_one_plus(far + alpha * (1 + margin))
+    with_positive = is_something(near).sum().clamp(min=1)
+    pull = softplus(near + alpha * (margin - 1))
+    push = softplus(far + alpha * (1 + margin))
     return pull.sum() / with_positive + push.mean()

@@ -2,8 +2,9 @@
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import softplus
 
-from idml.log_sums import NOTHING, log_one_plus, log_sums
+from idml.log_sums import NOTHING, is_something, log_sums
 from idml.pairs import Pairs, check_fits
 
 
@@ -24,9 +25,9 @@ def proxy_softmax(
     """The loss that softmax and ProxyNCA share; 1 − d or −d is the same to it."""
     check_fits(distance, pairs)
     positive, negative = log_sums(distance, [(pairs.positive, -scale), (pairs.negative, -scale)])
-    is_counted = positive > NOTHING
+    is_counted = is_something(positive)
     if not include_positive:
-        is_counted = is_counted & (negative > NOTHING)
+        is_counted = is_counted & is_something(negative)
     lead = (negative - positive).masked_fill(~is_counted, NOTHING if include_positive else 0)
-    each = log_one_plus(lead) if include_positive else lead
+    each = softplus(lead) if include_positive else lead
     return each.sum() / is_counted.sum().clamp(min=1)

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from idml.blocks import few_places
 from idml.errors import unknown_name
 from idml.hinges import mean_over_violators, ratio, weighted
-from idml.miners import semi_hard
+from idml.miners import semi_hard, semi_hard_of
 from idml.pairs import Pairs, check_fits
 
 MININGS = ("semihard", "all")
@@ -34,11 +35,16 @@ def triplet_loss(
 
 
 def _semihard(distance: Tensor, pairs: Pairs, margin: float) -> Tensor:
-    chosen, found = semi_hard(distance, pairs)
-    lead = distance - distance.gather(1, chosen)  # (n, m): one triplet for each (a, p)
-    weights = pairs.positive & found if pairs.positive.dtype is torch.bool else pairs.positive * found
-    if pairs.negative.dtype is not torch.bool:
-        weights = weights * pairs.negative.gather(1, chosen)
+    few = few_places(pairs.positive)
+    if few is None:  # one triplet for each entry of the matrix, most of weight 0
+        chosen, found = semi_hard(distance, pairs)
+        lead = distance - distance.gather(1, chosen)
+        positive, negative = pairs.positive, pairs.negative.gather(1, chosen)
+    else:
+        chosen, found = semi_hard_of(distance, pairs, *few)
+        lead = (distance[few] - distance[few[0], chosen])[None]
+        positive, negative = pairs.positive[few][None], pairs.negative[few[0], chosen][None]
+    weights = (positive.to(lead.dtype) * negative).masked_fill_(~found, 0)
     return mean_over_violators(lead, [(weights, 1, -margin)])
 
 
