@@ -27,7 +27,7 @@ from idml import Embedding, Objective
 from idml.distances import Introspective
 from idml.losses import LOSSES
 
-DIM, IMAGES_A_CLASS = 512, 4
+DIM, IMAGES_A_CLASS, LEVEL = 512, 4, 0.5
 SIZES = [(240, 100), (1024, 10_000)]
 # At most so many times the peer, bare similarity, and plain: what this project set out to reach.
 PEER_TARGETS = dict.fromkeys(LOSSES, 0.5) | {"triplet": 0.2, "margin": 0.2, "softmax": 1.0, "proxy_nca": 1.0}
@@ -46,6 +46,7 @@ class Inputs:
     def draw(cls, images: int, classes: int) -> "Inputs":
         generator = torch.Generator().manual_seed(0)
         semantic, uncertainty = (torch.randn(images, DIM, generator=generator) for _ in range(2))
+        uncertainty *= LEVEL / DIM**0.5
         shown = torch.randperm(classes, generator=generator)[: images // IMAGES_A_CLASS]
         return cls(semantic, uncertainty, shown.repeat_interleave(IMAGES_A_CLASS), classes)
 

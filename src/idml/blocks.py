@@ -34,14 +34,15 @@ def part(matrix: Shaped[Tensor, "n m"], here: slice, dim: int) -> Shaped[Tensor,
     return matrix[here] if dim == 1 else matrix[:, here]
 
 
-def few_places(weights: Shaped[Tensor, "n m"]) -> tuple[Tensor, Tensor] | None:
-    """Rows and columns of the pairs that have a weight, if they are few and looking is free; else None.
+def few_places(matrix: Shaped[Tensor, "n m"], *, share: float | None = None) -> tuple[Tensor, Tensor] | None:
+    """Rows and columns of what is not zero, if that is at most a share of all and looking is free; else None.
 
-    Few pairs of a batch are positive, so what concerns those alone need not sweep the matrix.
+    Few pairs of a batch are positive, and few break a margin: what concerns those alone need not
+    sweep the matrix.
     """
-    if weights.device.type != "cpu" or weights.numel() <= SMALL:
+    if matrix.device.type != "cpu" or matrix.numel() <= SMALL:
         return None
-    if int(weights.count_nonzero()) > FEW * weights.numel():
+    if int(matrix.count_nonzero()) > (FEW if share is None else share) * matrix.numel():
         return None
-    rows, columns = weights.nonzero(as_tuple=True)
+    rows, columns = matrix.nonzero(as_tuple=True)
     return rows, columns

@@ -1,12 +1,13 @@
 """The mean over the pairs or triplets that break a margin: Σ w·t / Σ w over t > 0."""
 
+import functools
 from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from idml.blocks import blocks_across
+from idml.blocks import few_places
 
 
 def weighted(values: Float[Tensor, "*shape"], weights: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -36,42 +37,38 @@ def mean_over_violators(
 
 
 class _MeanOverViolators(torch.autograd.Function):
-    """Keeps distances, weights and one count a term for the backward pass."""
+    """Keeps which pairs broke which margin, their weights and one count a term for the backward pass."""
 
     @staticmethod
     def forward(ctx, distance, margins, *weights):
-        totals, counts = distance.new_zeros(len(weights)), distance.new_zeros(len(weights))
-        for here, buffer in blocks_across(distance, 1):
-            for term, (weight, (sign, margin)) in enumerate(zip(weights, margins, strict=True)):
-                excess = torch.sub(distance[here], margin, out=buffer).mul_(sign).relu_()
-                if weight.dtype is torch.bool:
-                    excess.masked_fill_(~weight[here], 0)
-                    counts[term] += excess.count_nonzero()
-                else:
-                    counts[term] += ((excess > 0) * weight[here]).sum()
-                    excess.mul_(weight[here])
-                totals[term] += excess.sum()
-        ctx.save_for_backward(distance, counts, *weights)
-        ctx.margins = margins
-        return ratio(totals, counts).sum()
+        ctx.terms, totals, counts = [], [], []
+        for weight, (sign, margin) in zip(weights, margins, strict=True):
+            is_broken = distance > margin if sign > 0 else distance < margin
+            is_broken.logical_and_(weight)
+            places = few_places(is_broken)
+            weight = None if weight.dtype is torch.bool else weight.to(distance.dtype)
+            if places is None:
+                excess = (distance - margin).masked_fill_(~is_broken, 0)
+                kept = is_broken if weight is None else weight * is_broken
+            else:
+                excess = distance[places] - margin
+                kept = torch.ones_like(excess) if weight is None else weight[places]
+            totals.append((excess if weight is None else excess.mul_(kept)).sum() * sign)
+            counts.append(kept.sum(dtype=distance.dtype))
+            ctx.terms.append((sign, places, kept))
+        counts = torch.stack(counts)
+        ctx.slopes, ctx.shape = ratio(torch.ones_like(counts), counts), distance.shape
+        return ratio(torch.stack(totals), counts).sum()
 
     @staticmethod
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
-        distance, counts, *weights = ctx.saved_tensors
         # Piecewise linear: the second derivative is 0, so only `grad` has to stay in the graph.
-        slopes = ratio(torch.ones_like(counts), counts)
-        with torch.no_grad():
-            total = torch.empty_like(distance)
-            for here, buffer in blocks_across(distance, 1):
-                for term, (weight, (sign, margin)) in enumerate(zip(weights, ctx.margins, strict=True)):
-                    pull = total[here] if term == 0 else buffer
-                    is_broken = distance[here] > margin if sign > 0 else distance[here] < margin
-                    if weight.dtype is torch.bool:
-                        pull.copy_(is_broken.logical_and_(weight[here]))
-                    else:
-                        pull.copy_(weight[here]).masked_fill_(is_broken.logical_not_(), 0)
-                    pull.mul_(slopes[term] * sign)
-                    if term:
-                        total[here].add_(pull)
-        total = total * grad if torch.is_grad_enabled() else total.mul_(grad)
-        return total, None, *(None for _ in weights)
+        slopes = [slope * sign for slope, (sign, _, _) in zip(ctx.slopes * grad, ctx.terms, strict=True)]
+        swept = [
+            kept.to(grad.dtype) * slope for slope, (_, at, kept) in zip(slopes, ctx.terms, strict=True) if at is None
+        ]
+        total = functools.reduce(torch.add, swept) if swept else grad.new_zeros(ctx.shape)
+        for slope, (_, places, kept) in zip(slopes, ctx.terms, strict=True):
+            if places is not None:
+                total.index_put_(places, kept * slope, accumulate=True)
+        return total, None, *(None for _ in ctx.terms)

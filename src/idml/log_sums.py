@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from idml.blocks import blocks_across, few_places, part
+from idml.blocks import EVERYTHING, blocks_across, few_places, part
 
 # The logarithm of an empty sum. Finite, so that no derivative, of any order, becomes NaN; far enough
 # below any other logarithm that adding to it, or taking its exponential, leaves nothing.
@@ -73,8 +73,10 @@ class _LogSums(torch.autograd.Function):
             target = part(total, here, ctx.dim)
             for number, (weight, result, scale, slope, _) in enumerate(swept):
                 shares = buffer if number else target
-                _log_terms(part(distance, here, ctx.dim), part(weight, here, ctx.dim), scale, out=shares)
-                shares.sub_(result[here].unsqueeze(ctx.dim)).exp_().mul_(slope[here].unsqueeze(ctx.dim))
+                _fill_shares(
+                    shares, part(distance, here, ctx.dim), part(weight, here, ctx.dim), scale, result[here], ctx.dim
+                )
+                shares.mul_(slope[here].unsqueeze(ctx.dim))
                 if number:
                     target.add_(shares)
         for weight, result, scale, slope, places in every:
@@ -91,9 +93,12 @@ def _swept_sum(distance: Tensor, weight: Tensor, scale: float, dim: int) -> Tens
     sums = []
     for here, buffer in blocks_across(distance, dim):
         terms = _log_terms(part(distance, here, dim), part(weight, here, dim), scale, out=buffer)
+        if here is EVERYTHING:
+            return torch.logsumexp(terms, dim).clamp_(min=NOTHING)
+        # As above without its copies, which cost more than the rest in a large matrix.
         highest = terms.amax(dim, keepdim=True).clamp_(min=NOTHING)
         sums.append(terms.sub_(highest).exp_().sum(dim).log_().add_(highest.squeeze(dim)).clamp_(min=NOTHING))
-    return sums[0] if len(sums) == 1 else torch.cat(sums)
+    return torch.cat(sums)
 
 
 def _gathered_sum(distance: Tensor, weight: Tensor, scale: float, dim: int, places: tuple[Tensor, Tensor]) -> Tensor:
@@ -102,6 +107,14 @@ def _gathered_sum(distance: Tensor, weight: Tensor, scale: float, dim: int, plac
     highest = distance.new_full((distance.shape[1 - dim],), NOTHING).scatter_reduce_(0, where, terms, "amax")
     sums = torch.zeros_like(highest).index_add_(0, where, terms.sub_(highest[where]).exp_())
     return sums.log_().add_(highest).clamp_(min=NOTHING)
+
+
+def _fill_shares(out: Tensor, distance: Tensor, weight: Tensor, scale: float, result: Tensor, dim: int) -> None:
+    """w·e^{scale·d} over its sum."""
+    if weight.dtype is torch.bool:  # what overflows has no weight
+        torch.add(-result.unsqueeze(dim), distance, alpha=scale, out=out).exp_().masked_fill_(~weight, 0)
+    else:
+        _log_terms(distance, weight, scale, out=out).sub_(result.unsqueeze(dim)).exp_()
 
 
 def _log_terms(distance: Tensor, weight: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:

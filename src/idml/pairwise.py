@@ -10,11 +10,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from idml.blocks import few_places
 from idml.precision import full_precision
 
 CLOSE = 1e-3  # pairs this near, relative to the rows' squared lengths, keep too few digits in a product
 ROUNDING = 1e-14  # what float64 leaves of the difference of identical rows, with room
 MOST_RECOMPUTED = 16  # pairs a row, beyond which a float64 product is cheaper than differences
+FEW_GRADIENTS = 1 / 32  # of the pairs have one: up to here a sparse product is faster
 RECOMPUTED_AT_ONCE = 1 << 22  # numbers held while close pairs are computed again: 16 MiB of float32
 
 
@@ -86,9 +88,9 @@ class _HalfSquaredChords(torch.autograd.Function):
                 grads = iter(torch.autograd.grad(_plain_chords(x, y), sides, grad, create_graph=True))
                 return *(next(grads) if is_wanted else None for is_wanted in wanted), *unused
             if y is None:
-                return _turn(grad + grad.T, x_unit, x_unit, x_inverse), None, *unused
-            grad_x = _turn(grad, y_unit, x_unit, x_inverse) if wanted[0] else None
-            grad_y = _turn(grad.T, x_unit, y_unit, y_inverse) if wanted[1] else None
+                return _turn(_weighted_sums(grad, x_unit, both_ways=True), x_unit, x_inverse), None, *unused
+            grad_x = _turn(_weighted_sums(grad, y_unit), x_unit, x_inverse) if wanted[0] else None
+            grad_y = _turn(_weighted_sums(grad.T, x_unit), y_unit, y_inverse) if wanted[1] else None
         return grad_x, grad_y, *unused
 
 
@@ -109,11 +111,12 @@ class _HalfSquaredSums(torch.autograd.Function):
         grad_x = grad_y = None
         with full_precision(x.device):
             if y is None:
-                grad = grad + grad.T
+                own = grad.sum(dim=1) + grad.sum(dim=0)
+                return _weighted_sums(grad, x, both_ways=True).addcmul_(x, own[:, None]), None
             if ctx.needs_input_grad[0]:
-                grad_x = torch.addmm(grad.sum(dim=1, keepdim=True) * x, grad, x if y is None else y)
+                grad_x = _weighted_sums(grad, y).addcmul_(x, grad.sum(dim=1)[:, None])
             if ctx.needs_input_grad[1]:
-                grad_y = torch.addmm(grad.sum(dim=0)[:, None] * y, grad.T, x)
+                grad_y = _weighted_sums(grad.T, x).addcmul_(y, grad.sum(dim=0)[:, None])
         return grad_x, grad_y
 
 
@@ -157,14 +160,29 @@ def _plain_chords(x: Tensor, y: Tensor | None) -> Tensor:
     return squares / 2 - x_unit @ y_unit.T
 
 
-def _turn(grad: Tensor, other: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
-    """Σ_j grad_ij ∂h_ij/∂x_i, carried back through x̂ = x/‖x‖.
+def _turn(pull: Tensor, unit: Tensor, inverse: Tensor) -> Tensor:
+    """The gradient of a direction whose neighbours sum to `pull`, carried back through x̂ = x/‖x‖.
 
     Of ∂h/∂x̂ = x̂ − ŷ the part along x̂ does not turn the direction, so −ŷ across x̂ is all that counts.
     """
-    pull = torch.addmm(unit, grad, other, beta=0, alpha=-1)  # −Σ_j grad_ij ŷ_j
-    along = torch.bmm(pull[:, None, :], unit[:, :, None])[:, 0]
-    return pull.addcmul_(unit, along, value=-1).mul_(inverse)
+    along = torch.linalg.vecdot(pull, unit)[:, None]
+    return pull.addcmul_(unit, along, value=-1).mul_(-inverse)
+
+
+def _weighted_sums(weights: Tensor, rows: Tensor, *, both_ways: bool = False) -> Tensor:
+    """weights @ rows, or (weights + weightsᵀ) @ rows; over the weights that are not 0, where they are few.
+
+    Losses that mine, or that margins silence, leave most pairs without gradient.
+    """
+    few = None if torch.is_grad_enabled() else few_places(weights, share=FEW_GRADIENTS)
+    if few is None:  # also where a second derivative is wanted
+        return (weights + weights.T if both_ways else weights) @ rows
+    i, j = few
+    values = weights[few]
+    if both_ways:
+        i, j, values = torch.cat([i, j]), torch.cat([j, i]), values.repeat(2)
+    some = torch.sparse_coo_tensor(torch.stack([i, j]), values, weights.shape, check_invariants=False)
+    return torch.sparse.mm(some.coalesce(), rows)
 
 
 def _half_squares(
