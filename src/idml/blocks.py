@@ -11,6 +11,7 @@ from torch import Tensor
 
 BLOCK = 1 << 19  # numbers in a block on the CPU: 2 MiB of float32
 FEW = 1 / 8  # of the pairs: so many or fewer are gathered one by one, more are swept
+FEW_GRADIENTS = 1 / 32  # of the pairs have one: up to here a sparse product is faster
 SMALL = 1 << 15  # numbers in a matrix that is swept faster than its few pairs are found
 EVERYTHING = slice(None)
 

@@ -3,6 +3,7 @@
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
+from torch.nn import functional
 
 from idml.blocks import few_places
 
@@ -26,32 +27,33 @@ class _SoftHistogram(torch.autograd.Function):
     @staticmethod
     def forward(ctx, place, weights, bins):
         ctx.few, ctx.shape = few_places(weights), place.shape
-        if ctx.few is None:
-            lower = place.floor().clamp_(0, bins + 1)
-            upper_share = (place - lower).clamp_(max=1)
-            upper_share = (
-                upper_share.masked_fill_(~weights, 0) if weights.dtype is torch.bool else upper_share * weights
-            )
-            rows = torch.arange(len(place), device=place.device)[:, None]
+        counts = place.new_zeros(len(place), bins + 3)  # two places past the last centre take what lies beyond
+        if ctx.few is not None:
+            place, weights = place[ctx.few], weights[ctx.few]
+        lower = place.floor().clamp_(0, bins + 1)
+        upper_share = (place - lower).clamp_(max=1)
+        if weights.dtype is torch.bool:
+            upper_share.masked_fill_(~weights, 0)
         else:
-            rows, place, weights = ctx.few[0], place[ctx.few], weights[ctx.few]
-            lower = place.floor().clamp_(0, bins + 1)
-            upper_share = (place - lower).clamp_(max=1) * weights
-        width = bins + 3  # two places past the last centre take what lies beyond, and are dropped
-        index = lower.long().add_(rows * width)
-        counts = place.new_zeros(ctx.shape[0] * width)
-        counts.scatter_add_(0, index.flatten(), (weights.to(place.dtype) - upper_share).flatten())
-        counts.scatter_add_(0, index.flatten() + 1, upper_share.flatten())
+            upper_share.mul_(weights)
+        lower_share = weights.to(place.dtype) - upper_share
+        index = lower.long()
+        if ctx.few is None:
+            counts.scatter_add_(1, index, lower_share)
+            counts[:, 1:].scatter_add_(1, index, upper_share)
+        else:
+            index.add_(ctx.few[0], alpha=counts.shape[1])
+            counts.view(-1).scatter_add_(0, index, lower_share)
+            counts.view(-1)[1:].scatter_add_(0, index, upper_share)
         ctx.save_for_backward(index, weights)
-        return counts.view(-1, width)[:, : bins + 1].contiguous()
+        return counts[:, : bins + 1].contiguous()
 
     @staticmethod
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         index, weights = ctx.saved_tensors
-        padded = torch.nn.functional.pad(grad, (0, 2))
-        rise = torch.nn.functional.pad(padded[:, 1:] - padded[:, :-1], (0, 1))  # (n, bins + 3)
-        values = rise.flatten()[index]
+        rise = functional.pad(functional.pad(grad, (0, 1)).diff(dim=1), (0, 2))  # (n, bins + 3)
+        values = rise.gather(1, index) if ctx.few is None else rise.flatten()[index]
         values = values.masked_fill(~weights, 0) if weights.dtype is torch.bool else values * weights
         if ctx.few is None:
             return values, None, None
-        return values.new_zeros(ctx.shape).index_put(ctx.few, values), None, None
+        return values.new_zeros(ctx.shape).index_put_(ctx.few, values), None, None

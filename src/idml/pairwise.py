@@ -10,13 +10,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.blocks import few_places
+from idml.blocks import FEW_GRADIENTS, few_places
 from idml.precision import full_precision
 
 CLOSE = 1e-3  # pairs this near, relative to the rows' squared lengths, keep too few digits in a product
 ROUNDING = 1e-14  # what float64 leaves of the difference of identical rows, with room
 MOST_RECOMPUTED = 16  # pairs a row, beyond which a float64 product is cheaper than differences
-FEW_GRADIENTS = 1 / 32  # of the pairs have one: up to here a sparse product is faster
 RECOMPUTED_AT_ONCE = 1 << 22  # numbers held while close pairs are computed again: 16 MiB of float32
 
 

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from idml.blocks import FEW_GRADIENTS, blocks_across, few_places
 from idml.pairwise import lengths
 
 STEEPEST = 800.0  # e^{−800} is 0 even in float64; a finite bound keeps e^{−x}·x from becoming 0·∞
@@ -44,39 +45,65 @@ class _Soften(torch.autograd.Function):
     def forward(ctx, half_squares, doubt, missing, tau, cosine):
         ctx.save_for_backward(half_squares, doubt, missing)
         ctx.tau, ctx.cosine = tau, cosine
-        alpha = (2 * half_squares).sqrt_()
-        weight = _negative_exponent(alpha, doubt, tau).exp_()
-        if not cosine:
-            return weight.mul_(alpha)
-        return weight.mul_(half_squares if missing is None else half_squares + missing)
+        distance = torch.empty_like(half_squares)
+        doubt = doubt.expand_as(half_squares)
+        for here, alpha in blocks_across(half_squares, 1):
+            torch.mul(half_squares[here], 2, out=alpha).sqrt_()
+            weight = _negative_exponent(alpha, doubt[here], tau).exp_()
+            if not cosine:
+                plain = alpha
+            else:
+                plain = half_squares[here] if missing is None else half_squares[here] + missing[here]
+            torch.mul(weight, plain, out=distance[here])
+        return distance
 
     @staticmethod
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         half_squares, doubt, missing = ctx.saved_tensors
+        unused = (None, None, None)
         if torch.is_grad_enabled():  # a second derivative is wanted: of the plain expression
             weight = softened(half_squares, doubt, tau=ctx.tau)
             plain = half_squares if ctx.cosine else lengths(half_squares.clone())
             distance = weight * (plain if missing is None else plain + missing)
-            grads = torch.autograd.grad(distance, (half_squares, doubt), grad, create_graph=True)
-            return *grads, None, None, None
-        alpha = (2 * half_squares).sqrt_()
-        at_zero = alpha == 0
-        minus_x = _negative_exponent(alpha, doubt, ctx.tau)
-        flow = minus_x.exp().mul_(grad)  # ∂J/∂D · e^{−x}
-        flow.masked_fill_(at_zero, 0)
-        alpha.masked_fill_(at_zero, 1)
-        if ctx.cosine:
-            grad_half = torch.addcmul(flow, flow, minus_x, value=-0.5)  # (1 + x/2)
-            slope = alpha.mul_(0.5) if missing is None else (half_squares + missing).div_(alpha)
-            grad_doubt = flow.mul_(slope).div_(-ctx.tau)
+            return *torch.autograd.grad(distance, (half_squares, doubt), grad, create_graph=True), *unused
+        wide_doubt = doubt.expand_as(half_squares)
+        few = few_places(grad, share=FEW_GRADIENTS)
+        if few is None:
+            grad_half, grad_doubt = torch.empty_like(half_squares), torch.empty_like(half_squares)
+            places = (here for here, _ in blocks_across(half_squares, 1))
         else:
-            grad_half = torch.addcmul(flow, flow, minus_x, value=-1).div_(alpha)  # (1 + x)/α
-            grad_doubt = flow.div_(-ctx.tau)
-        return grad_half, grad_doubt.sum_to_size(doubt.shape), None, None, None
+            grad_half, grad_doubt = torch.zeros_like(half_squares), torch.zeros_like(half_squares)
+            places = (few,)
+        for here in places:
+            grad_half[here], grad_doubt[here] = _slopes(
+                half_squares[here],
+                wide_doubt[here],
+                None if missing is None else missing[here],
+                grad[here],
+                tau=ctx.tau,
+                cosine=ctx.cosine,
+            )
+        return grad_half, grad_doubt.sum_to_size(doubt.shape), *unused
+
+
+def _slopes(
+    half_squares: Tensor, doubt: Tensor, missing: Tensor | None, grad: Tensor, *, tau: float, cosine: bool
+) -> tuple[Tensor, Tensor]:
+    """∂J/∂h and ∂J/∂(β + γ) from ∂J/∂D, in tensors of any shape; 0 where α = 0."""
+    alpha = (2 * half_squares).sqrt_()
+    at_zero = alpha == 0
+    minus_x = _negative_exponent(alpha, doubt, tau)
+    flow = minus_x.exp().mul_(grad).masked_fill_(at_zero, 0)  # ∂J/∂D · e^{−x}
+    alpha.masked_fill_(at_zero, 1)
+    if cosine:
+        grad_half = torch.addcmul(flow, flow, minus_x, value=-0.5)  # (1 + x/2)
+        slope = alpha.mul_(0.5) if missing is None else (half_squares + missing).div_(alpha)
+        return grad_half, flow.mul_(slope).div_(-tau)
+    grad_half = torch.addcmul(flow, flow, minus_x, value=-1).div_(alpha)  # (1 + x)/α
+    return grad_half, flow.div_(-tau)
 
 
 def _negative_exponent(alpha: Tensor, doubt: Tensor, tau: float) -> Tensor:
     """−x, bounded; where α = 0 it is the bound, or 0 if there is no doubt either."""
     floor = math.sqrt(torch.finfo(alpha.dtype).tiny)
-    zero = alpha.new_zeros(())
-    return torch.addcdiv(zero, doubt.expand_as(alpha), alpha.clamp_min(floor), value=-1 / tau).clamp_(min=-STEEPEST)
+    return torch.addcdiv(alpha.new_zeros(()), doubt, alpha.clamp_min(floor), value=-1 / tau).clamp_(min=-STEEPEST)

@@ -19,7 +19,7 @@ def fast_ap_loss(
     check_fits(distance, pairs)
     if bins < 1 or max_distance <= 0:
         raise ValueError(f"bins is {bins} and max_distance {max_distance}: give at least 1 bin and a distance above 0.")
-    place = distance.square() * (bins / max_distance**2)
+    place = distance.square().mul_(bins / max_distance**2)
     positive = soft_histogram(place, pairs.positive, bins)
     seen_positive = positive.cumsum(dim=1)
     seen = seen_positive + soft_histogram(place, pairs.negative, bins).cumsum(dim=1)
