@@ -70,6 +70,31 @@ def test_first_and_second_derivatives_equal_finite_differences(variant, same):
     assert torch.autograd.gradgradcheck(compare, inputs)
 
 
+@pytest.mark.parametrize("variant", DIFFERENTIABLE, ids=name)
+@pytest.mark.parametrize("same", [False, True], ids=["two sets", "one set"])
+def test_gradients_of_few_pairs_are_those_of_a_full_sweep(variant, same, monkeypatch):
+    """In a large matrix, pairs without gradient are passed over; and values are computed in blocks."""
+    distance = Introspective(**variant)
+    a, b = random_embedding(40, 5, 3, seed=1), random_embedding(30, 5, 3, seed=2)
+    a.semantic[1] = a.semantic[0]
+    upstream = torch.rand(40, 40 if same else 30, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    upstream[upstream < 0.95] = 0
+    results = []
+    for small, few, block in ((1 << 30, 0.0, 1 << 30), (0, 1.0, 100), (0, 0.0, 100)):
+        monkeypatch.setattr("idml.blocks.SMALL", small)
+        monkeypatch.setattr("idml.blocks.BLOCK", block)
+        for module in ("pairwise", "softening"):
+            monkeypatch.setattr(f"idml.{module}.FEW_GRADIENTS", few)
+        inputs = (*leaves(a), *leaves(b))
+        one = Embedding(inputs[0], inputs[1])
+        value = distance(one, one if same else Embedding(inputs[2], inputs[3]))
+        grads = torch.autograd.grad(value, inputs, upstream, allow_unused=True)
+        results.append([value, *(grad for grad in grads if grad is not None)])
+    for swept, gathered, in_blocks in zip(*results, strict=True):
+        torch.testing.assert_close(swept, gathered)
+        torch.testing.assert_close(swept, in_blocks)
+
+
 @pytest.mark.parametrize("distance", [Euclidean(), Cosine()])
 def test_plain_derivatives_equal_finite_differences(distance):
     s_a, _ = leaves(random_embedding(4, 3, 1, seed=1))

@@ -6,7 +6,7 @@ from strategies import generator, random_embedding, random_members, weighted_dis
 
 from idml import Embedding, Pairs
 from idml.distances import Cosine, Euclidean
-from idml.miners import distance_weighted, multi_similarity, semi_hard
+from idml.miners import distance_weighted, multi_similarity, semi_hard, semi_hard_of
 from idml.pairs import pairs_within
 
 
@@ -19,6 +19,23 @@ def test_semi_hard_is_the_nearest_negative_farther_than_the_positive(case):
             assert bool(found[a, p]) == bool(farther)
             if farther:
                 assert chosen[a, p] == min(farther, key=lambda n: float(row[n]))
+
+
+@given(case=weighted_distances())
+def test_semi_hard_of_listed_pairs_is_semi_hard_of_the_matrix(case):
+    chosen, found = semi_hard(case.distance, case.pairs)
+    anchor, positive = (case.pairs.positive > 0).nonzero(as_tuple=True)
+    listed, listed_found = semi_hard_of(case.distance, case.pairs, anchor, positive)
+    assert torch.equal(listed_found, found[anchor, positive])
+    assert torch.equal(listed[listed_found], chosen[anchor, positive][listed_found])
+
+
+def test_semi_hard_takes_the_first_of_equally_near_negatives():
+    distance = torch.tensor([[0.1, 0.5, 0.3, 0.3, 0.3]])
+    pairs = Pairs(torch.tensor([[True] + [False] * 4]), torch.tensor([[False] + [True] * 4]))
+    assert semi_hard(distance, pairs)[0][0, 0] == 2
+    zero = torch.tensor([0])
+    assert semi_hard_of(distance, pairs, zero, zero)[0] == 2
 
 
 @given(case=weighted_distances())

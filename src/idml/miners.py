@@ -18,7 +18,7 @@ def semi_hard(distance: Float[Tensor, "n m"], pairs: Pairs) -> tuple[Int[Tensor,
     check_fits(distance, pairs)
     if distance.shape[1] == 0:
         return distance.long(), distance.bool()
-    ordered, order = distance.masked_fill(pairs.negative == 0, float("inf")).sort(dim=1)
+    ordered, order = distance.masked_fill(pairs.negative == 0, float("inf")).sort(dim=1, stable=True)
     rank = torch.searchsorted(ordered, distance.contiguous(), right=True)
     rank_or_last = rank.clamp(max=distance.shape[1] - 1)
     found = (rank < distance.shape[1]) & (ordered.gather(1, rank_or_last) < float("inf"))
