@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from idml.blocks import EVERYTHING, blocks_across, few_places, part
+from idml.blocks import blocks_across, few_places, part
 
 # The logarithm of an empty sum. Finite, so that no derivative, of any order, becomes NaN; far enough
 # below any other logarithm that adding to it, or taking its exponential, leaves nothing.
@@ -64,8 +64,8 @@ class _LogSums(torch.autograd.Function):
         if torch.is_grad_enabled():  # a second derivative is wanted: keep to ordinary operations
             total = torch.zeros_like(distance)
             for weight, result, scale, slope, _ in every:
-                shares = (_log_terms(distance, weight, scale) - result.unsqueeze(ctx.dim)).exp()
-                total = total + shares * slope.unsqueeze(ctx.dim)
+                relative = (distance * scale - result.unsqueeze(ctx.dim)).masked_fill(_is_absent(weight), NOTHING)
+                total = total + relative.exp() * weight * slope.unsqueeze(ctx.dim)
             return total, *unused
         swept = [term for term in every if term[-1] is None]
         total = torch.empty_like(distance) if swept else torch.zeros_like(distance)
@@ -73,16 +73,15 @@ class _LogSums(torch.autograd.Function):
             target = part(total, here, ctx.dim)
             for number, (weight, result, scale, slope, _) in enumerate(swept):
                 shares = buffer if number else target
-                _fill_shares(
-                    shares, part(distance, here, ctx.dim), part(weight, here, ctx.dim), scale, result[here], ctx.dim
-                )
-                shares.mul_(slope[here].unsqueeze(ctx.dim))
+                weight = part(weight, here, ctx.dim).to(distance.dtype)
+                torch.add(-result[here].unsqueeze(ctx.dim), part(distance, here, ctx.dim), alpha=scale, out=shares)
+                _exponential_(shares).mul_(weight).mul_(slope[here].unsqueeze(ctx.dim))
                 if number:
                     target.add_(shares)
         for weight, result, scale, slope, places in every:
             if places is not None:
                 where = places[1 - ctx.dim]
-                shares = _log_terms(distance[places], weight[places], scale).sub_(result[where]).exp_()
+                shares = _exponential_((distance[places] * scale).sub_(result[where])).mul_(weight[places])
                 total.index_put_(places, shares.mul_(slope[where]), accumulate=True)
         return total, *unused
 
@@ -92,34 +91,27 @@ def _swept_sum(distance: Tensor, weight: Tensor, scale: float, dim: int) -> Tens
         return distance.new_full((distance.shape[1 - dim],), NOTHING)
     sums = []
     for here, buffer in blocks_across(distance, dim):
-        terms = _log_terms(part(distance, here, dim), part(weight, here, dim), scale, out=buffer)
-        if here is EVERYTHING:
-            return torch.logsumexp(terms, dim).clamp_(min=NOTHING)
-        # As above without its copies, which cost more than the rest in a large matrix.
-        highest = terms.amax(dim, keepdim=True).clamp_(min=NOTHING)
-        sums.append(terms.sub_(highest).exp_().sum(dim).log_().add_(highest.squeeze(dim)).clamp_(min=NOTHING))
-    return torch.cat(sums)
+        terms, weights = torch.mul(part(distance, here, dim), scale, out=buffer), part(weight, here, dim)
+        highest = terms.masked_fill_(_is_absent(weights), NOTHING).amax(dim, keepdim=True)
+        exponentials = _exponential_(terms.sub_(highest))
+        if weights.dtype is not torch.bool:
+            exponentials.mul_(weights)
+        sums.append(exponentials.sum(dim).log_().add_(highest.squeeze(dim)).clamp_(min=NOTHING))
+    return sums[0] if len(sums) == 1 else torch.cat(sums)
 
 
 def _gathered_sum(distance: Tensor, weight: Tensor, scale: float, dim: int, places: tuple[Tensor, Tensor]) -> Tensor:
     where = places[1 - dim]
-    terms = _log_terms(distance[places], weight[places], scale)
+    terms = distance[places] * scale
     highest = distance.new_full((distance.shape[1 - dim],), NOTHING).scatter_reduce_(0, where, terms, "amax")
-    sums = torch.zeros_like(highest).index_add_(0, where, terms.sub_(highest[where]).exp_())
-    return sums.log_().add_(highest).clamp_(min=NOTHING)
+    exponentials = _exponential_(terms.sub_(highest[where])).mul_(weight[places])
+    return torch.zeros_like(highest).index_add_(0, where, exponentials).log_().add_(highest).clamp_(min=NOTHING)
 
 
-def _fill_shares(out: Tensor, distance: Tensor, weight: Tensor, scale: float, result: Tensor, dim: int) -> None:
-    """w·e^{scale·d} over its sum."""
-    if weight.dtype is torch.bool:  # what overflows has no weight
-        torch.add(-result.unsqueeze(dim), distance, alpha=scale, out=out).exp_().masked_fill_(~weight, 0)
-    else:
-        _log_terms(distance, weight, scale, out=out).sub_(result.unsqueeze(dim)).exp_()
+def _exponential_(exponents: Tensor) -> Tensor:
+    """e^x in place. Below −80 it is next to nothing beside 1, and slow to compute; above 80 it has no weight."""
+    return exponents.clamp_(-80, 80).exp_()
 
 
-def _log_terms(distance: Tensor, weight: Tensor, scale: float, *, out: Tensor | None = None) -> Tensor:
-    """log(w·e^{scale·d}), −inf without a weight."""
-    terms = torch.mul(distance, scale, out=out)
-    if weight.dtype is torch.bool:
-        return terms.masked_fill_(~weight, float("-inf"))
-    return terms.add_(weight.to(distance.dtype).log())
+def _is_absent(weight: Tensor) -> Tensor:
+    return ~weight if weight.dtype is torch.bool else weight == 0
