@@ -3,9 +3,10 @@
     python benchmarks/losses.py [--rounds 7] [--json FILE]
 
 All contenders of a row take turns in one process on the same inputs, and each figure is the median
-over rounds of a ratio of two times taken right after each other, because machines are noisy. Inputs are 512
-dimensions, 4 images a class, and uncertainties of level 0.5, as trained models have; both sides get embeddings and labels and return gradients for
-embeddings and proxies. "bare" is the normalised similarity matrix alone, forward + backward.
+over rounds of a ratio of two times taken right after each other, because machines are noisy. Inputs
+are 512 dimensions, 4 images a class, and uncertainties of level 0.5, as trained models have; both
+sides get embeddings and labels and return gradients for embeddings and proxies. "bare" is the
+normalised similarity matrix alone, forward + backward.
 """
 
 import argparse
