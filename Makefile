@@ -1,6 +1,5 @@
 # `make demo` and `make test` need Python 3.11 or newer and a package index, nothing else.
 PYTHON ?= python3
-SHELL := bash
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
@@ -16,7 +15,7 @@ test: lint
 lint: $(INSTALLED)
 	@$(BIN)/ruff format --check --quiet . || { echo "formatting differs: run 'make format'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/pyright --level error | grep -v "^0 errors" || test $${PIPESTATUS[0]} -eq 0
+	@report=$$($(BIN)/pyright --level error) || { echo "$$report"; exit 1; }
 
 format: $(INSTALLED)
 	@$(BIN)/ruff format --quiet .
