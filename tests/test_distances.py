@@ -83,7 +83,7 @@ def test_gradients_of_few_pairs_are_those_of_a_full_sweep(variant, same, monkeyp
     for small, few, block in ((1 << 30, 0.0, 1 << 30), (0, 1.0, 100), (0, 0.0, 100)):
         monkeypatch.setattr("idml.blocks.SMALL", small)
         monkeypatch.setattr("idml.blocks.BLOCK", block)
-        for module in ("pairwise", "softening"):
+        for module in ("products", "softening"):
             monkeypatch.setattr(f"idml.{module}.FEW_GRADIENTS", few)
         inputs = (*leaves(a), *leaves(b))
         one = Embedding(inputs[0], inputs[1])
@@ -168,6 +168,92 @@ def test_near_duplicates_keep_their_distance_in_float32(gap):
     assert ((ours - truth).abs() < 1e-6 + 1e-3 * truth).all()
 
 
+def nudged_rows(dim: int, gap: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.nn.functional.normalize(torch.randn(6, dim, generator=generator, dtype=torch.float64))
+    nudge = torch.nn.functional.normalize(torch.randn(6, dim, generator=generator, dtype=torch.float64))
+    return rows.to(dtype), (rows + gap * nudge).to(dtype)
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["two sets", "one set"])
+@pytest.mark.parametrize("dim", [3, 128])
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6])
+def test_gradients_of_near_duplicates_keep_their_digits_in_float32(dim, gap, same):
+    """A product would divide its rounding by the distance: gradients of 16,384 instead of 1 were seen."""
+    a, b = nudged_rows(dim, gap, torch.float32)
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        x, y = a.to(dtype).requires_grad_(), b.to(dtype).requires_grad_()
+        if same:
+            both = Embedding(torch.cat([x, y]))
+            value = Euclidean()(both, both)[:6, 6:].diagonal().sum()
+        else:
+            value = Euclidean()(Embedding(x), Embedding(y)).diagonal().sum()
+        gradients.append(torch.cat(torch.autograd.grad(value, (x, y))))
+    torch.testing.assert_close(gradients[0].double(), gradients[1], rtol=0, atol=2e-3)
+
+
+def test_gradients_of_nearly_opposite_uncertainties_keep_their_digits_in_float32():
+    a, b = nudged_rows(64, 1e-5, torch.float32)
+    semantic = random_embedding(6, 4, 1, seed=0, dtype=torch.float32).semantic
+    other = random_embedding(6, 4, 1, seed=1, dtype=torch.float32).semantic
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        u, v = (30 * a).to(dtype).requires_grad_(), (-30 * b).to(dtype).requires_grad_()
+        value = Introspective(tau=1.0)(Embedding(semantic.to(dtype), u), Embedding(other.to(dtype), v)).diagonal().sum()
+        gradients.append(torch.cat(torch.autograd.grad(value, (u, v))))
+    torch.testing.assert_close(gradients[0].double(), gradients[1], rtol=0, atol=2e-2)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-7, 1e-9])
+def test_float64_keeps_small_distances_in_a_collapsed_batch(gap):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.ones(64, 8, dtype=torch.float64) + gap * torch.randn(64, 8, generator=generator, dtype=torch.float64)
+    unit = torch.nn.functional.normalize(rows)
+    truth = torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
+    torch.testing.assert_close(Euclidean()(Embedding(rows), Embedding(rows.clone())), truth, rtol=1e-4, atol=1e-15)
+
+
+def test_the_gradients_of_a_collapsed_batch_are_right_too():
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.ones(200, 16) + 1e-3 * torch.randn(200, 16, generator=generator)
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        x = rows.to(dtype).clone().requires_grad_()
+        upstream = torch.rand(200, 200, generator=torch.Generator().manual_seed(1)).to(dtype)
+        gradients.append(*torch.autograd.grad(Euclidean()(Embedding(x), Embedding(rows.to(dtype))), x, upstream))
+    torch.testing.assert_close(
+        gradients[0].double(), gradients[1], rtol=1e-2, atol=1e-2 * float(gradients[1].abs().max())
+    )
+
+
+@pytest.mark.parametrize("variant", DIFFERENTIABLE, ids=name)
+@pytest.mark.parametrize("gap", [1e-10, 1e-20, 1e-30])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_first_and_second_derivatives_are_finite_at_a_tiny_distance(variant, gap, dtype):
+    s = torch.tensor([[1.0, 0.0], [1.0, gap]], dtype=dtype, requires_grad=True)
+    u = torch.ones(2, 1, dtype=dtype, requires_grad=True)
+    one = Embedding(s, u)
+    value = Introspective(**variant)(one, one).sum()
+    assert all(torch.isfinite(grad).all() for grad in torch.autograd.grad(value, (s, u), retain_graph=True))
+    assert all(torch.isfinite(grad).all() for grad in torch.autograd.grad(value, (s, u), create_graph=True))
+
+
+@pytest.mark.parametrize("variant", DIFFERENTIABLE, ids=name)
+@pytest.mark.parametrize("learned", ["s", "u", "other s", "other u"])
+def test_second_derivatives_are_there_when_only_one_input_is_learned(variant, learned):
+    a, b = random_embedding(3, 3, 2, seed=1), random_embedding(4, 3, 2, seed=2)
+    inputs = {"s": a.semantic, "u": a.uncertainty, "other s": b.semantic, "other u": b.uncertainty}
+
+    def compare(value):
+        rows = inputs | {learned: value}
+        return Introspective(**variant)(Embedding(rows["s"], rows["u"]), Embedding(rows["other s"], rows["other u"]))  # pyright: ignore[reportArgumentType]
+
+    leaf = inputs[learned]
+    assert leaf is not None
+    assert torch.autograd.gradgradcheck(compare, (leaf.clone().requires_grad_(),))
+
+
 def test_opposite_huge_uncertainties_cancel_in_float32():
     u = 1e4 * torch.nn.functional.normalize(torch.randn(6, 512, generator=torch.Generator().manual_seed(0)))
     assert torch.equal(half_squared_sums(u, -u).diagonal(), torch.zeros(6))
@@ -236,6 +322,28 @@ def test_distances_of_rows_are_the_diagonal(variant):
     b.semantic[2] = a.semantic[2]
     distance = Introspective(**variant)
     torch.testing.assert_close(distance.of_rows(a, b), distance(a, b).diagonal())
+    u = a.uncertainty.clone().requires_grad_()  # pyright: ignore[reportOptionalMemberAccess]
+    one = Embedding(a.semantic, u)
+    rows, matrix = distance.of_rows(one, b), distance(one, b).diagonal()
+    if rows.requires_grad:
+        for create_graph in (False, True):
+            here, there = (
+                torch.autograd.grad(value.sum(), u, create_graph=create_graph, retain_graph=True)[0]
+                for value in (rows, matrix)
+            )
+            torch.testing.assert_close(here, there)
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_rows_are_checked_like_matrices():
+    good, bad = random_embedding(2, 3, 2, seed=1), random_embedding(2, 3, 2, seed=1)
+    bad.semantic[1, 0] = float("nan")
+    with pytest.raises(ValueError, match="semantic row 1 holds NaN"):
+        Introspective().of_rows(good, bad)
+    with pytest.raises(ValueError, match="3 and 1 dimensions"):
+        Introspective().of_rows(good, random_embedding(2, 1, 2, seed=1))
+    with pytest.raises(ValueError, match="2 images beside 3"):
+        Introspective().of_rows(good, random_embedding(3, 3, 2, seed=1))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -285,6 +393,7 @@ def test_certain_proxies_cost_no_second_product():
         ({"ambiguous": "disimilar"}, "did you mean 'dissimilar'"),
         ({"tau": 0.0}, "tau is 0.0: give a number above 0"),
         ({"tau": float("nan")}, "tau is nan"),
+        ({"tau": "5"}, "tau is '5'"),
         ({"gamma": -1.0}, "gamma is -1.0: give 0 or more"),
         ({"smoothing": -0.5}, "smoothing is -0.5"),
         ({"ambiguous": "dissimilar", "base": "euclidean"}, "use base='cosine'"),

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -33,6 +34,8 @@ def test_a_single_index_gives_one_row_and_iteration_ends():
     embedding = Embedding(torch.arange(6.0).view(3, 2))
     assert embedding[-1].semantic.tolist() == [[4.0, 5.0]]
     assert [len(one) for one in embedding] == [1, 1, 1]
+    for index in (np.int64(1), torch.tensor(1)):
+        assert embedding[index].semantic.tolist() == [[2.0, 3.0]]  # pyright: ignore[reportArgumentType]
     with pytest.raises(IndexError, match="row 3 is outside this embedding of 3 images"):
         embedding[3]
 
@@ -63,7 +66,21 @@ def test_rows_that_do_not_make_an_embedding_are_refused(arguments, message):
         Embedding(*arguments)
 
 
+def test_cat_gives_certain_images_an_uncertainty_of_zero():
+    doubtful = Embedding(torch.ones(1, 2), torch.ones(1, 4))
+    assert Embedding.cat([Embedding.certain(torch.ones(2, 2)), doubtful]).level.tolist() == [0.0, 0.0, 2.0]
+
+
+def test_the_level_of_half_precision_does_not_overflow():
+    embedding = Embedding(torch.ones(1, 2), torch.full((1, 512), 1e4, dtype=torch.float16))
+    assert torch.isfinite(embedding.level).all()
+
+
 def test_mistakes_in_use_are_named():
+    with pytest.raises(ValueError, match="dimensions: stack equal ones"):
+        Embedding.cat([Embedding(torch.ones(1, 2)), Embedding(torch.ones(1, 3))])
+    with pytest.raises(ValueError, match="dimensions: stack equal ones"):
+        Embedding.cat([Embedding(torch.ones(1, 2), torch.ones(1, width)) for width in (2, 3)])
     with pytest.raises(ValueError, match="no uncertainty, so no level"):
         _ = Embedding(torch.ones(1, 1)).level
     with pytest.raises(ValueError, match="empty list"):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from idml import Embedding, Objective, Pairs
 from idml.losses import LOSSES, contrastive_loss, fast_ap_loss, softmax_loss, triplet_loss
+from idml.pairs import pairs_within
 
 OPTIONS: dict[str, list[dict]] = {
     "contrastive": [{}, {"positive_margin": 0.3, "negative_margin": 1.5}],
@@ -91,6 +92,63 @@ def test_triplet_ignores_the_order_of_candidates(case, mining):
     here = triplet_loss(case.distance, case.pairs, mining=mining)
     there = triplet_loss(case.distance[:, order], shuffled, mining=mining)
     torch.testing.assert_close(here, there)
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_weights_can_be_learned(name, options):
+    """Sample-weighting methods (L2RW, Meta-Weight-Net) differentiate the loss, and its gradient, by the weights."""
+    random = generator(7)
+    distance = (0.1 + 1.8 * torch.rand(4, 5, generator=random, dtype=torch.float64)).requires_grad_()
+    weights = [0.1 + torch.rand(4, 5, generator=random, dtype=torch.float64) for _ in range(2)]
+    fixed = LOSSES[name].function(distance, Pairs(*weights), **options)
+    learned = [weight.clone().requires_grad_() for weight in weights]
+
+    def loss(values: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+        return LOSSES[name].function(values, Pairs(positive, negative), **options)
+
+    torch.testing.assert_close(loss(distance, *learned), fixed)
+    assert torch.autograd.gradcheck(loss, (distance, *learned))
+    assert torch.autograd.gradgradcheck(loss, (distance, *learned))
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_a_masked_pair_may_be_at_infinite_distance(name, options, dtype):
+    distance = 2 * torch.rand(6, 6, generator=generator(0))
+    masked = distance.clone().fill_diagonal_(torch.inf).requires_grad_()
+    positive = (torch.rand(6, 6, generator=generator(1)) < 0.5).fill_diagonal_(False).to(dtype)
+    pairs = Pairs(positive, (1 - positive.float()).fill_diagonal_(0).to(dtype))
+    value = LOSSES[name].function(masked, pairs, **options)
+    torch.testing.assert_close(value, LOSSES[name].function(distance, pairs, **options))
+    (grad,) = torch.autograd.grad(value, masked)
+    assert torch.isfinite(grad).all()
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
+def test_a_diverged_model_does_not_read_as_a_loss_of_zero(name, options, dtype):
+    distance = torch.full((6, 6), float("nan"))
+    pairs = pairs_within(torch.arange(6) // 2)
+    assert LOSSES[name].function(distance, Pairs(pairs.positive.to(dtype), pairs.negative.to(dtype)), **options).isnan()
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_distances_in_half_precision_are_widened(name, options, dtype):
+    distance = (2 * torch.rand(5, 6, generator=generator(0))).to(dtype)
+    positive = torch.rand(5, 6, generator=generator(1)) < 0.5
+    value = LOSSES[name].function(distance, Pairs(positive, ~positive), **options)
+    assert value.dtype is torch.float32
+    torch.testing.assert_close(value, LOSSES[name].function(distance.float(), Pairs(positive, ~positive), **options))
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_a_transposed_matrix_is_as_good(name, options):
+    distance = 2 * torch.rand(5, 6, generator=generator(0))
+    positive = torch.rand(5, 6, generator=generator(1)) < 0.5
+    pairs = Pairs(positive.T.contiguous().T, ~positive)
+    value = LOSSES[name].function(distance.T.contiguous().T, pairs, **options)
+    torch.testing.assert_close(value, LOSSES[name].function(distance, Pairs(positive, ~positive), **options))
 
 
 def test_softmax_is_cross_entropy():

@@ -1,3 +1,6 @@
+import copy
+import pickle
+
 import pytest
 import torch
 from strategies import random_embedding
@@ -88,6 +91,10 @@ def test_any_function_of_two_embeddings_is_a_distance():
         (("softmax", None, 3, 4), {"learn_proxy_uncertainty": True}, "needs uncertainty_dim"),
         (("triplet",), {"learn_proxy_uncertainty": True}, "the triplet loss has no proxies"),
         (("triplet", "cosine"), {}, "distance is 'cosine': give Euclidean"),
+        (("triplet", Introspective), {}, r"give Euclidean\(\), Cosine\(\), Introspective\(\)"),
+        (("triplet",), {"mining": "semi"}, "unknown mining 'semi': did you mean 'semihard'"),
+        (("fast_ap",), {"bins": 10.5}, "bins is 10.5"),
+        (("fast_ap",), {"max_distance": float("nan")}, "max_distance nan"),
         (("contrastive", Introspective(ambiguous="dissimilar")), {}, "use base='cosine'"),
     ],
 )
@@ -106,6 +113,8 @@ def test_mistakes_in_building_are_named(arguments, options, message):
         ((torch.tensor([0, 1, 2]), None, 0.5), "go together, and other_labels is missing"),
         ((torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), 1.5), "share is 1.5: give a number from 0 to 1"),
         ((torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), torch.ones(3)), r"share has shape \(3,\)"),
+        ((torch.tensor([0, 1, 2]), torch.tensor([0, 1, 2]), [0.5]), r"share is \[0.5\]"),
+        ((torch.tensor(0),), r"labels have shape \(\)"),
     ],
 )
 def test_mistakes_in_calling_are_named(arguments, message):
@@ -117,3 +126,24 @@ def test_mistakes_in_calling_are_named(arguments, message):
 def test_an_introspective_objective_needs_uncertainty():
     with pytest.raises(ValueError, match="has no uncertainty, which the introspective distance needs"):
         Objective("triplet", Introspective())(Embedding(torch.ones(2, 2)), torch.tensor([0, 0]))
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_a_bare_tensor_is_no_embedding():
+    with pytest.raises(ValueError, match="a Tensor is no Embedding: wrap it"):
+        Objective("triplet")(torch.ones(3, 2), torch.tensor([0, 0, 1]))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="a Tensor is no Embedding"):
+        Cosine()(torch.ones(3, 2), Embedding(torch.ones(3, 2)))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="a Tensor is no Embedding"):
+        Introspective()(Embedding(torch.ones(3, 2)), torch.ones(3, 2))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("loss", list(LOSSES))
+def test_objectives_can_be_pickled_and_copied(loss):
+    objective = Objective(loss, Introspective(), num_classes=3, dim=4)
+    embedding, labels = random_embedding(6, 4, 4, 0, torch.float32), torch.tensor([0, 0, 1, 1, 2, 2])
+    values = []
+    for other in (objective, copy.deepcopy(objective), pickle.loads(pickle.dumps(objective))):
+        torch.manual_seed(0)
+        values.append(other(embedding, labels))
+    assert values[0] == values[1] == values[2]

@@ -1,4 +1,5 @@
 import naive
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -49,6 +50,21 @@ def test_sets_give_boolean_and_shares_floating_point_members():
     assert as_members(matrix, 2) is matrix
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int32, torch.uint16, torch.uint32, torch.uint64])
+def test_class_numbers_may_be_of_any_integer_type(dtype):
+    assert torch.equal(as_members(torch.tensor([0, 2]).to(dtype), 3), as_members(torch.tensor([0, 2]), 3))
+
+
+def test_class_numbers_may_come_from_numpy():
+    expected = as_members([0, 2], 3)
+    assert torch.equal(as_members(np.array([0, 2]), 3), expected)  # pyright: ignore[reportArgumentType]
+    assert torch.equal(as_members([np.int64(0), torch.tensor(2)], 3), expected)  # pyright: ignore[reportArgumentType]
+
+
+def test_shares_in_half_precision_are_widened():
+    assert pairs_with_classes(torch.tensor([[0.25, 0.75]], dtype=torch.float16), 2).negative.dtype is torch.float32
+
+
 def test_boolean_weights_stay_boolean():
     assert pairs_within(torch.tensor([0, 0, 1])).positive.dtype is torch.bool
 
@@ -66,7 +82,11 @@ def test_boolean_weights_stay_boolean():
         (torch.tensor([[0.5, 0.4, 0.3]]), "the shares of row 0 .* sum 1.2: shares are 0 or more and sum to at most 1"),
         (torch.tensor([[0.5, -0.4, 0.3]]), "shares are 0 or more"),
         (torch.tensor([[0.5, float("nan"), 0.3]]), "the shares of row 0"),
-        ([{0, 7}], "label 7"),
+        ([{0}, {0, 7}], r"label 7 \(row 1\)"),
+        ([{0.7}], "neither a class number"),
+        (["a"], "label 'a' .row 0. is neither a class number"),
+        ([{0: "much"}], "nor their shares"),
+        (None, "labels are a NoneType"),
         ([{0}, {1: 0.5}], "mixes sets with shares"),
         ([{0}, 1.5], "neither a class number"),
     ],
@@ -82,7 +102,7 @@ def test_pairs_refuse_what_cannot_be_paired():
         as_members(torch.tensor([0]), 0)
     with pytest.raises(ValueError, match="labels are a list"):
         pairs_within([0, 1])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="row 0 is a set of 2 classes, and the other labels are shares"):
+    with pytest.raises(ValueError, match="row 0 is a set of 2 classes, where shares are needed"):
         pairs_between(torch.tensor([[True, True]]), torch.tensor([[0.5, 0.5]]))
     with pytest.raises(ValueError, match="has 3 columns for 2 classes"):
         pairs_between(torch.zeros(1, 2, dtype=torch.bool), torch.zeros(1, 3, dtype=torch.bool))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.embedding import Embedding
+from idml.embedding import Embedding, check_embedding
 from idml.errors import check_lengths, unknown_name
-from idml.pairwise import directions, half_squared_chords, half_squared_sums, lengths, row_lengths
+from idml.pairwise import half_squared_chords, half_squared_sums, lengths
 from idml.precision import full_precision, wide
+from idml.products import directions, row_lengths
 from idml.softening import soften, softened
 
 BASES = ("euclidean", "cosine")
@@ -37,6 +38,7 @@ class Euclidean:
     """
 
     def __call__(self, a: Embedding, b: Embedding) -> Float[Tensor, "n m"]:
+        check_embedding(a)
         with full_precision(a.device):
             return lengths(_chords(a, b))
 
@@ -46,6 +48,7 @@ class Cosine:
     """1 − C, where C is the cosine of the angle between two semantic embeddings."""
 
     def __call__(self, a: Embedding, b: Embedding) -> Float[Tensor, "n m"]:
+        check_embedding(a)
         with full_precision(a.device):
             chords, missing = _chords_and_missing(a, b, cosine=True)
             return chords if missing is None else chords + missing
@@ -82,11 +85,11 @@ class Introspective:
             raise unknown_name("pair_uncertainty", self.pair_uncertainty, PAIR_UNCERTAINTIES)
         if self.ambiguous not in AMBIGUOUS:
             raise unknown_name("ambiguous", self.ambiguous, AMBIGUOUS)
-        if not (self.tau > 0 and math.isfinite(self.tau)):
-            raise ValueError(f"tau is {self.tau}: give a number above 0 (the paper uses 5).")
+        if not (_is_number(self.tau) and self.tau > 0):
+            raise ValueError(f"tau is {self.tau!r}: give a number above 0 (the paper uses 5).")
         for name in ("gamma", "smoothing"):
-            if not (getattr(self, name) >= 0 and math.isfinite(getattr(self, name))):
-                raise ValueError(f"{name} is {getattr(self, name)}: give 0 or more.")
+            if not (_is_number(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(f"{name} is {getattr(self, name)!r}: give 0 or more.")
         if self.ambiguous == "dissimilar" and self.base == "euclidean":
             raise ValueError("ambiguous='dissimilar' is defined on similarities: use base='cosine'.")
         if self.ambiguous == "dissimilar" and self.strict:
@@ -98,6 +101,7 @@ class Introspective:
 
     def __call__(self, a: Embedding, b: Embedding) -> Float[Tensor, "n m"]:
         self._check_base()
+        check_embedding(a)
         with full_precision(a.device):
             return self._apply(*_chords_and_missing(a, b, cosine=self._on_cosine), self._doubt(a, b))
 
@@ -107,9 +111,11 @@ class Introspective:
         if len(a) != len(b):
             raise ValueError(f"there are {len(a)} images beside {len(b)}: compare as many with as many.")
         with full_precision(a.device):
-            x, y = directions(wide(a.semantic)), directions(wide(b.semantic))
+            x, y = (directions(rows.semantic) for rows in _semantics(a, b))
             chords = (x - y).square().sum(dim=1, keepdim=True) / 2
-            missing = 1 - (x.square().sum(dim=1, keepdim=True) + y.square().sum(dim=1, keepdim=True)).round() / 2
+            missing = None
+            if self._on_cosine:
+                missing = ((x == 0).all(dim=1, keepdim=True).to(x.dtype) + (y == 0).all(dim=1, keepdim=True)) / 2
             u_a, u_b = _uncertainties(a, b)
             if self.pair_uncertainty == "norm_of_sum":
                 beta = lengths(_sum(u_a, u_b).square().sum(dim=1, keepdim=True) / 2, self.smoothing)
@@ -189,6 +195,26 @@ def _chords_and_missing(
 
     Missing is ½ for each side that is zero, or None if there is none.
     """
+    x, y = _semantics(a, b)
+    may_be_zero = x.may_be_zero or y.may_be_zero
+    chords = half_squared_chords(
+        x.semantic, None if b is a else y.semantic, x.length, y.length, may_be_zero=may_be_zero
+    )
+    if not (cosine and may_be_zero):
+        return chords, None
+    return chords, ((x.length == 0)[:, None].to(chords.dtype) + (y.length == 0)) / 2
+
+
+class _Rows(NamedTuple):
+    semantic: Float[Tensor, "n d"]
+    length: Float[Tensor, " n"]
+    may_be_zero: bool
+
+
+def _semantics(a: Embedding, b: Embedding) -> tuple[_Rows, _Rows]:
+    """Both sides' semantic embeddings in one precision, their lengths, and whether some may be 0; checked."""
+    check_embedding(a)
+    check_embedding(b)
     if a.semantic.shape[1] != b.semantic.shape[1]:
         raise ValueError(
             f"semantic embeddings have {a.semantic.shape[1]} and {b.semantic.shape[1]} dimensions: compare equal ones."
@@ -196,21 +222,14 @@ def _chords_and_missing(
     if a.device != b.device:
         raise ValueError(f"embeddings are on {a.device} and {b.device}: move one of them.")
     precision = torch.promote_types(wide(a.semantic).dtype, wide(b.semantic).dtype)
-    x, x_length, x_may_be_zero = _with_lengths(a, precision)
-    y, y_length, y_may_be_zero = (None, x_length, False) if b is a else _with_lengths(b, precision)
-    may_be_zero = x_may_be_zero or y_may_be_zero
-    chords = half_squared_chords(x, y, x_length, y_length, may_be_zero=may_be_zero)
-    if not (cosine and may_be_zero):
-        return chords, None
-    return chords, ((x_length == 0)[:, None].to(precision) + (y_length == 0)) / 2
+    first = _with_lengths(a, precision)
+    return first, first if b is a else _with_lengths(b, precision)
 
 
-def _with_lengths(
-    embedding: Embedding, precision: torch.dtype
-) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"], bool]:
-    rows = embedding.semantic.to(precision)
-    length = row_lengths(rows.detach())
-    return rows, length, check_lengths(length, rows, name="semantic")
+def _with_lengths(embedding: Embedding, precision: torch.dtype) -> _Rows:
+    semantic = embedding.semantic.to(precision)
+    length = row_lengths(semantic.detach())
+    return _Rows(semantic, length, check_lengths(length, semantic, name="semantic"))
 
 
 def _uncertainties(a: Embedding, b: Embedding) -> tuple[Float[Tensor, "n e"], Float[Tensor, "m f"]]:
@@ -237,3 +256,7 @@ def _uncertainties(a: Embedding, b: Embedding) -> tuple[Float[Tensor, "n e"], Fl
 def _sum(u_a: Float[Tensor, "n e"], u_b: Float[Tensor, "n f"]) -> Float[Tensor, "n g"]:
     """uₐ + u_b, where a side of width 0 is zero."""
     return u_a if u_b.shape[1] == 0 else u_b if u_a.shape[1] == 0 else u_a + u_b
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from idml.precision import wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,23 +55,34 @@ class Embedding:
 
     @classmethod
     def cat(cls, parts: Sequence[Embedding]) -> Embedding:
-        """Stack several embeddings, in order. All of them have uncertainty, or none has."""
+        """Stack several embeddings, in order. All of them have uncertainty, or none has; certain ones get zeros."""
         if not parts:
             raise ValueError("Embedding.cat needs at least one embedding, got an empty list.")
+        if len({part.semantic.shape[1] for part in parts}) > 1:
+            widths = sorted({part.semantic.shape[1] for part in parts})
+            raise ValueError(f"semantic embeddings have {widths} dimensions: stack equal ones.")
         semantic = torch.cat([part.semantic for part in parts])
         uncertainty = [part.uncertainty for part in parts if part.uncertainty is not None]
-        if uncertainty and len(uncertainty) != len(parts):
+        if not uncertainty:
+            return cls(semantic)
+        if len(uncertainty) != len(parts):
             raise ValueError(
                 f"{len(uncertainty)} of {len(parts)} embeddings have uncertainty: give it to all of them, or to none."
             )
-        return cls(semantic, torch.cat(uncertainty) if uncertainty else None)
+        widths = sorted({side.shape[1] for side in uncertainty} - {0})
+        if len(widths) > 1:
+            raise ValueError(f"uncertainty embeddings have {widths} dimensions: stack equal ones.")
+        width = widths[0] if widths else 0
+        return cls(
+            semantic, torch.cat([side if side.shape[1] else side.new_zeros(len(side), width) for side in uncertainty])
+        )
 
     @property
     def level(self) -> Float[Tensor, " n"]:
         """How ambiguous each image is: the length of its uncertainty embedding."""
         if self.uncertainty is None:
             raise ValueError("this embedding has no uncertainty, so no level: use a model with an uncertainty head.")
-        return torch.linalg.vector_norm(self.uncertainty, dim=1)
+        return torch.linalg.vector_norm(wide(self.uncertainty), dim=1)
 
     @property
     def device(self) -> torch.device:
@@ -76,9 +91,10 @@ class Embedding:
     def __len__(self) -> int:
         return len(self.semantic)
 
-    def __getitem__(self, rows: int | slice | Sequence[int] | Tensor) -> Embedding:
+    def __getitem__(self, rows: SupportsIndex | slice | Sequence[int] | Tensor) -> Embedding:
         """The chosen rows; a single index gives an embedding of one row."""
-        if isinstance(rows, int):
+        if hasattr(rows, "__index__") and not (isinstance(rows, Tensor) and rows.ndim):
+            rows = operator.index(rows)  # pyright: ignore[reportArgumentType]
             if not -len(self) <= rows < len(self):  # also what ends a `for` loop over the rows
                 raise IndexError(f"row {rows} is outside this embedding of {len(self)} images.")
             rows = [rows]
@@ -92,3 +108,9 @@ def _check_matrix(name: str, value: object) -> None:
         raise ValueError(f"{name} has shape {tuple(value.shape)}: give (images, dimensions).")
     if not value.is_floating_point():
         raise ValueError(f"{name} has dtype {value.dtype}: convert it to a floating-point type.")
+
+
+def check_embedding(value: object) -> None:
+    """Raise unless this is an Embedding: a bare tensor is an easy mistake."""
+    if not isinstance(value, Embedding):
+        raise ValueError(f"a {type(value).__name__} is no Embedding: wrap it, Embedding(semantic, uncertainty).")

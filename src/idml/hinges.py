@@ -11,8 +11,10 @@ from idml.blocks import few_places
 
 
 def weighted(values: Float[Tensor, "*shape"], weights: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """values · weights, fast for boolean weights too."""
-    return values.masked_fill(~weights, 0) if weights.dtype is torch.bool else values * weights.to(values.dtype)
+    """values · weights, fast for boolean weights too; 0 without a weight, whatever the value."""
+    if weights.dtype is torch.bool:
+        return values.masked_fill(~weights, 0)
+    return values.masked_fill(weights == 0, 0) * weights.to(values.dtype)
 
 
 def ratio(total: Float[Tensor, "*shape"], count: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -31,9 +33,23 @@ def mean_over_violators(
     >>> mean_over_violators(torch.tensor([[1.0, 2.0, 4.0]]), [(everyone, 1, 1.0), (everyone, -1, 1.5)])
     tensor(2.5000)
     """
+    if any(weight.requires_grad for weight, _, _ in terms):
+        return functools.reduce(torch.add, (_plain_mean(distance, *term) for term in terms))
     weights = [weight for weight, _, _ in terms]
     margins = tuple((sign, float(margin)) for _, sign, margin in terms)
     return _MeanOverViolators.apply(distance, margins, *weights)  # pyright: ignore[reportReturnType]
+
+
+def _is_broken(distance: Tensor, sign: int, margin: float) -> Tensor:
+    """Whether t > 0. NaN breaks every margin, so that it shows in the loss."""
+    return (distance <= margin if sign > 0 else distance >= margin).logical_not_()
+
+
+def _plain_mean(distance: Tensor, weights: Tensor, sign: int, margin: float) -> Tensor:
+    """In ordinary operations, for weights that are learned themselves."""
+    is_broken = _is_broken(distance, sign, margin)
+    excess = (sign * (distance - margin)).masked_fill(~is_broken, 0)
+    return ratio((excess * weights).sum(), (weights * is_broken).sum())
 
 
 class _MeanOverViolators(torch.autograd.Function):
@@ -43,8 +59,7 @@ class _MeanOverViolators(torch.autograd.Function):
     def forward(ctx, distance, margins, *weights):
         ctx.terms, totals, counts = [], [], []
         for weight, (sign, margin) in zip(weights, margins, strict=True):
-            is_broken = distance > margin if sign > 0 else distance < margin
-            is_broken.logical_and_(weight)
+            is_broken = _is_broken(distance, sign, margin).logical_and_(weight)
             places = few_places(is_broken)
             weight = None if weight.dtype is torch.bool else weight.to(distance.dtype)
             if places is None:

@@ -18,7 +18,23 @@ def soft_histogram(
     >>> soft_histogram(torch.tensor([[0.25, 2.0, 2.5]]), torch.ones(1, 3), bins=2)
     tensor([[0.7500, 0.2500, 1.5000]])
     """
+    if weights.requires_grad:
+        return _plain_histogram(place, weights, bins)
     return _SoftHistogram.apply(place, weights, bins)  # pyright: ignore[reportReturnType]
+
+
+def _plain_histogram(place: Tensor, weights: Tensor, bins: int) -> Tensor:
+    """In ordinary operations, for weights that are learned themselves."""
+    lower = _lower_centre(place, bins)
+    upper_share = (place - lower).clamp(max=1)
+    counts = place.new_zeros(len(place), bins + 3)
+    counts = counts.scatter_add(1, lower.long(), (1 - upper_share) * weights)
+    return counts.scatter_add(1, lower.long() + 1, upper_share * weights)[:, : bins + 1]
+
+
+def _lower_centre(place: Tensor, bins: int) -> Tensor:
+    """The centre below; NaN falls into the first bin, so that it shows in the result."""
+    return place.detach().floor().nan_to_num_(0).clamp_(0, bins + 1)
 
 
 class _SoftHistogram(torch.autograd.Function):
@@ -30,7 +46,7 @@ class _SoftHistogram(torch.autograd.Function):
         counts = place.new_zeros(len(place), bins + 3)  # two places past the last centre take what lies beyond
         if ctx.few is not None:
             place, weights = place[ctx.few], weights[ctx.few]
-        lower = place.floor().clamp_(0, bins + 1)
+        lower = _lower_centre(place, bins)
         upper_share = (place - lower).clamp_(max=1)
         if weights.dtype is torch.bool:
             upper_share.masked_fill_(~weights, 0)

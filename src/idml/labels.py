@@ -4,23 +4,23 @@ A mixed image belongs to several classes at once. Boolean members say to which (
 IDML, TPAMI 2023); floating-point members say how much of each (shares, as in Mixup, ICLR 2018).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor
 
 from idml.errors import values_can_be_read
+from idml.precision import wide
 
-Labels = Int[Tensor, " n"] | Bool[Tensor, "n c"] | Float[Tensor, "n c"]
-OtherLabels = Int[Tensor, " m"] | Bool[Tensor, "m k"] | Float[Tensor, "m k"]
+Labels = Integer[Tensor, " n"] | Bool[Tensor, "n c"] | Float[Tensor, "n c"]
+OtherLabels = Integer[Tensor, " m"] | Bool[Tensor, "m k"] | Float[Tensor, "m k"]
 SHARE_TOLERANCE = 1e-3  # rows of half-precision shares miss 1 by this much
 
 
-def as_members(
-    labels: Labels | Sequence[int] | Sequence[Iterable[int]] | Sequence[Mapping[int, float]],
-    num_classes: int,
-) -> Shaped[Tensor, "n c"]:
+def as_members(labels: Labels | Iterable[Any], num_classes: int) -> Shaped[Tensor, "n c"]:
     """Who belongs to which class: boolean for class numbers and sets, floating-point for shares.
 
     Class numbers come as integers (n,), sets as a list of collections, shares as a list of
@@ -42,10 +42,23 @@ def as_members(
     check_labels(labels)
     if labels.ndim == 1:
         check_class_numbers(labels, num_classes)
-        return labels[:, None] == torch.arange(num_classes, device=labels.device)
+        return labels.long()[:, None] == torch.arange(num_classes, device=labels.device)
     if labels.shape[1] != num_classes:
-        raise ValueError(f"the membership matrix has {labels.shape[1]} columns for {num_classes} classes.")
+        raise ValueError(
+            f"the membership matrix has {labels.shape[1]} columns for {num_classes} classes: give one column a class."
+        )
     return labels
+
+
+def as_shares(members: Shaped[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+    """Members as shares; a set of several classes has none, and is refused."""
+    if members.dtype is torch.bool and values_can_be_read(members) and (members.sum(dim=1) > 1).any():
+        row = int((members.sum(dim=1) > 1).nonzero()[0])
+        raise ValueError(
+            f"row {row} is a set of {int(members[row].sum())} classes, where shares are needed: "
+            "give all labels as sets, or all as shares."
+        )
+    return wide(members)
 
 
 def check_labels(labels: object) -> None:
@@ -67,15 +80,20 @@ def check_labels(labels: object) -> None:
         _check_shares(labels)
 
 
-def check_class_numbers(labels: Int[Tensor, " n"], num_classes: int) -> None:
-    """Raise if a label is not the number of a class; on other devices than the CPU, do nothing."""
+def check_class_numbers(labels: Integer[Tensor, " n"], num_classes: int, *, row: int | None = None) -> None:
+    """Raise if a label is not the number of a class; on other devices than the CPU, do nothing.
+
+    row: where all these labels stand, if in one row.
+    """
     if not values_can_be_read(labels) or len(labels) == 0:
         return
+    labels = labels.long()
     lowest, highest = (int(extreme) for extreme in labels.aminmax())
     if lowest < 0 or highest >= num_classes:
-        row = int(((labels < 0) | (labels >= num_classes)).nonzero()[0])
+        wrong = int(((labels < 0) | (labels >= num_classes)).nonzero()[0])
+        where = wrong if row is None else row
         raise ValueError(
-            f"label {int(labels[row])} (row {row}) is outside the {num_classes} classes 0 to {num_classes - 1}: "
+            f"label {int(labels[wrong])} (row {where}) is outside the {num_classes} classes 0 to {num_classes - 1}: "
             "renumber the labels, or raise num_classes."
         )
 
@@ -93,20 +111,27 @@ def _check_shares(shares: Float[Tensor, "n c"]) -> None:
         )
 
 
-def _from_python(labels: Sequence, num_classes: int) -> Tensor:
-    if all(isinstance(label, int) for label in labels):
-        return torch.tensor(list(labels), dtype=torch.long)
-    is_shares = isinstance(labels[0], Mapping)
-    members = torch.zeros(len(labels), num_classes, dtype=torch.float32 if is_shares else torch.bool)
-    for row, label in enumerate(labels):
-        try:
-            classes = torch.tensor(list(label), dtype=torch.long)
-        except TypeError:
-            raise ValueError(
-                f"label {label!r} (row {row}) is neither a class number, a set of them, nor shares."
-            ) from None
-        check_class_numbers(classes, num_classes)
+def _from_python(labels: object, num_classes: int) -> Tensor:
+    """Class numbers, sets or shares from lists and arrays."""
+    if hasattr(labels, "__array__"):
+        return torch.as_tensor(labels)
+    if not isinstance(labels, Iterable):
+        raise ValueError(f"labels are a {type(labels).__name__}: give a tensor, or a list of numbers, sets or shares.")
+    rows = list(labels)
+    if all(hasattr(label, "__index__") for label in rows):
+        return torch.tensor([operator.index(label) for label in rows], dtype=torch.long)
+    is_shares = isinstance(rows[0], Mapping)
+    members = torch.zeros(len(rows), num_classes, dtype=torch.float32 if is_shares else torch.bool)
+    for row, label in enumerate(rows):
         if isinstance(label, Mapping) != is_shares:
             raise ValueError(f"label {label!r} (row {row}) mixes sets with shares: give all rows in one form.")
-        members[row, classes] = torch.tensor(list(label.values())) if isinstance(label, Mapping) else True
+        try:
+            classes = torch.tensor([operator.index(one) for one in label], dtype=torch.long)
+            amounts = [float(share) for share in label.values()] if is_shares else True
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"label {label!r} (row {row}) is neither a class number, a set of class numbers, nor their shares."
+            ) from None
+        check_class_numbers(classes, num_classes, row=row)
+        members[row, classes] = torch.tensor(amounts)
     return members

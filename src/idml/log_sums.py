@@ -15,6 +15,7 @@ from idml.blocks import blocks_across, few_places, part
 # The logarithm of an empty sum. Finite, so that no derivative, of any order, becomes NaN; far enough
 # below any other logarithm that adding to it, or taking its exponential, leaves nothing.
 NOTHING = -1e30
+NEXT_TO_NOTHING = 80.0  # e^{−80} beside 1 is below any rounding; smaller exponentials are slow to compute
 
 
 def log_sums(
@@ -28,14 +29,25 @@ def log_sums(
     >>> log_sums(distance, [(weights, 3.0), (~weights, 3.0)])
     (tensor([0.]), tensor([3.]))
     """
+    if any(weight.requires_grad for weight, _ in terms):
+        return tuple(_plain_log_sum(distance, weight, scale, dim) for weight, scale in terms)
     weights = [weight for weight, _ in terms]
     scales = tuple(float(scale) for _, scale in terms)
     return _LogSums.apply(distance, dim, scales, *weights)  # pyright: ignore[reportReturnType]
 
 
 def is_something(log_sum: Float[Tensor, " n"]) -> Shaped[Tensor, " n"]:
-    """Whether anything was summed."""
-    return log_sum > NOTHING / 2
+    """Whether anything was summed. NaN is something, so that it shows in the loss."""
+    return ~(log_sum <= NOTHING / 2)
+
+
+def _plain_log_sum(distance: Tensor, weight: Tensor, scale: float, dim: int) -> Tensor:
+    """In ordinary operations, for weights that are learned themselves."""
+    terms = (distance * scale).masked_fill(_is_absent(weight), NOTHING)
+    highest = terms.detach().amax(dim, keepdim=True) if terms.shape[dim] else terms.detach().sum(dim, keepdim=True)
+    total = ((terms - highest).exp() * weight).sum(dim)
+    is_empty = total == 0
+    return (total.masked_fill(is_empty, 1).log() + highest.squeeze(dim)).masked_fill(is_empty, NOTHING)
 
 
 class _LogSums(torch.autograd.Function):
@@ -109,8 +121,8 @@ def _gathered_sum(distance: Tensor, weight: Tensor, scale: float, dim: int, plac
 
 
 def _exponential_(exponents: Tensor) -> Tensor:
-    """e^x in place. Below −80 it is next to nothing beside 1, and slow to compute; above 80 it has no weight."""
-    return exponents.clamp_(-80, 80).exp_()
+    """e^x in place, for x that is at most 0 wherever there is a weight."""
+    return exponents.clamp_(-NEXT_TO_NOTHING, NEXT_TO_NOTHING).exp_()
 
 
 def _is_absent(weight: Tensor) -> Tensor:

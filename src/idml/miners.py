@@ -5,7 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from idml.blocks import BLOCK
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 
 @torch.no_grad()
@@ -15,13 +15,14 @@ def semi_hard(distance: Float[Tensor, "n m"], pairs: Pairs) -> tuple[Int[Tensor,
     Returns the column of that negative and whether there is one; entries of pairs that are not
     positive mean nothing. `triplet_loss` calls this.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     if distance.shape[1] == 0:
         return distance.long(), distance.bool()
     ordered, order = distance.masked_fill(pairs.negative == 0, float("inf")).sort(dim=1, stable=True)
     rank = torch.searchsorted(ordered, distance.contiguous(), right=True)
     rank_or_last = rank.clamp(max=distance.shape[1] - 1)
     found = (rank < distance.shape[1]) & (ordered.gather(1, rank_or_last) < float("inf"))
+    found |= distance.isnan()  # so that it shows in the loss
     return order.gather(1, rank_or_last), found
 
 
@@ -38,7 +39,7 @@ def semi_hard_of(
         too_near = rows <= rows.gather(1, positive[here, None])
         rows.masked_fill_(too_near.logical_or_(pairs.negative[anchor[here]] == 0), float("inf"))
         nearest, chosen[here] = rows.min(dim=1)
-        found[here] = nearest < float("inf")
+        found[here] = nearest != float("inf")  # True for NaN, so that it shows in the loss
     return chosen, found
 
 
@@ -49,7 +50,7 @@ def multi_similarity(distance: Float[Tensor, "n m"], pairs: Pairs, *, epsilon: f
     With c = 1 − d: positives with c < max_neg + ε, negatives with c > min_pos − ε. An anchor that
     lacks positives or negatives keeps nothing.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     if distance.shape[1] == 0:
         return pairs
     is_positive, is_negative = pairs.positive > 0, pairs.negative > 0
@@ -79,11 +80,12 @@ def distance_weighted(
     below at `cutoff`, those beyond `farthest` left out, with replacement. The new negative weights
     count the draws; an anchor without a candidate draws none.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     if distance.numel() == 0:
         return pairs
     clipped = distance.clamp(min=cutoff)
-    log_inverse_density = (2 - dim) * clipped.log() + (3 - dim) / 2 * (1 - clipped.square() / 4).clamp(min=1e-6).log()
+    beyond = 1 - clipped.square() / 4
+    log_inverse_density = (2 - dim) * clipped.log() + (3 - dim) / 2 * beyond.masked_fill(beyond <= 0, 1).log()
     is_candidate = (pairs.negative > 0) & (distance <= farthest)
     log_inverse_density.masked_fill_(~is_candidate, float("-inf"))
     highest = log_inverse_density.amax(dim=1, keepdim=True)

@@ -6,13 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from idml.distances import Cosine, Distance, Euclidean, Introspective
-from idml.embedding import Embedding
+from idml.embedding import Embedding, check_embedding
 from idml.errors import unknown_name
-from idml.labels import Labels
+from idml.labels import Labels, check_labels
 from idml.losses import LOSSES
 from idml.pairs import Pairs, pairs_with_classes, pairs_within
 from idml.precision import full_precision
@@ -30,7 +31,6 @@ class Objective(nn.Module):
     uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. loss_options: keywords
     of the loss function, such as `margin=0.2`.
 
-    >>> import torch
     >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)
     >>> embedding = Embedding(torch.randn(6, 8), torch.randn(6, 5))
     >>> objective(embedding, torch.tensor([0, 1, 2, 3, 0, 1])).shape
@@ -83,9 +83,14 @@ class Objective(nn.Module):
     ) -> Float[Tensor, ""]:
         """J(labels), or for mixed images share·J(labels) + (1 − share)·J(other_labels), one distance matrix."""
         _check_shares_of_the_loss(other_labels, share)
+        check_embedding(embedding)
         for given in (labels, other_labels):
-            if given is not None and len(given) != len(embedding):
-                raise ValueError(f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each.")
+            if given is not None:
+                check_labels(given)
+                if len(given) != len(embedding):
+                    raise ValueError(
+                        f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each."
+                    )
         with full_precision(embedding.device):
             distance = self.distance(embedding, embedding if self.proxies is None else self.proxies())
             value = self._of_distance(distance, labels, embedding)
@@ -118,7 +123,7 @@ def _resolve_distance(
         return PLAIN_DISTANCES[base]
     if isinstance(distance, Introspective):
         return distance.with_base(base)
-    if not callable(distance):
+    if not callable(distance) or isinstance(distance, type):
         raise ValueError(f"distance is {distance!r}: give Euclidean(), Cosine(), Introspective() or None.")
     return distance
 
@@ -131,18 +136,26 @@ def _keywords(function: Callable[..., Any] | None) -> list[str]:
 
 
 def _check_options(kind: str, given: Mapping[str, Any], function: Callable[..., Any] | None) -> None:
+    """Raise for a name that the function does not know, and let it object to values, on a pair of nobody."""
     known = _keywords(function)
     for name in given:
         if name not in known:
             raise unknown_name(kind, name, known)
+    if function is not None:
+        nobody = torch.zeros(1, 1, dtype=torch.bool)
+        options = {name: value for name, value in given.items() if not isinstance(value, torch.Generator)}
+        function(torch.ones(1, 1), Pairs(nobody, nobody), **options)
 
 
 def _check_shares_of_the_loss(other_labels: object, share: float | Tensor | None) -> None:
     if (other_labels is None) != (share is None):
         missing = "share" if share is None else "other_labels"
         raise ValueError(f"other_labels and share go together, and {missing} is missing.")
+    if share is None:
+        return
     if isinstance(share, Tensor) and share.ndim != 0:
         raise ValueError(f"share has shape {tuple(share.shape)}: it is one number for the whole batch.")
-    readable = share is not None and (not isinstance(share, Tensor) or share.device.type == "cpu")
-    if readable and not 0 <= float(share) <= 1:  # pyright: ignore[reportArgumentType]
-        raise ValueError(f"share is {float(share)}: give a number from 0 to 1.")  # pyright: ignore[reportArgumentType]
+    if not isinstance(share, int | float | Tensor):
+        raise ValueError(f"share is {share!r}: give a number from 0 to 1.")
+    if (not isinstance(share, Tensor) or share.device.type == "cpu") and not 0 <= float(share) <= 1:
+        raise ValueError(f"share is {float(share)}: give a number from 0 to 1.")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from idml.errors import values_can_be_read
-from idml.labels import Labels, OtherLabels, as_members, check_labels
+from idml.labels import Labels, OtherLabels, as_members, as_shares, check_labels
 from idml.precision import full_precision, wide
 
 
@@ -46,13 +46,14 @@ class Pairs:
         return self.positive.shape[0], self.positive.shape[1]
 
 
-def check_fits(distance: Tensor, pairs: Pairs) -> None:
-    """Raise unless there is one weight for each distance."""
+def fitting(distance: Tensor, pairs: Pairs) -> Float[Tensor, "n m"]:
+    """The distances in float32 or better, after a check that there is one weight for each."""
     if tuple(distance.shape) != pairs.shape:
         raise ValueError(
             f"distances have shape {tuple(distance.shape)} and pair weights {pairs.shape}: "
             "both are (anchors, candidates)."
         )
+    return wide(distance)
 
 
 def pairs_within(labels: Labels) -> Pairs:
@@ -85,7 +86,7 @@ def pairs_between(labels_a: Labels, labels_b: OtherLabels) -> Pairs:
     with full_precision(members_a.device):
         if members_a.dtype is torch.bool and members_b.dtype is torch.bool:
             return _exclusive(members_a.float() @ members_b.float().T > 0)
-        shares_a, shares_b = _as_shares(members_a), _as_shares(members_b)
+        shares_a, shares_b = as_shares(members_a), as_shares(members_b)
         precision = torch.promote_types(shares_a.dtype, shares_b.dtype)
         return _complementary(shares_a.to(precision) @ shares_b.to(precision).T)
 
@@ -93,7 +94,7 @@ def pairs_between(labels_a: Labels, labels_b: OtherLabels) -> Pairs:
 def pairs_with_classes(labels: Labels, num_classes: int) -> Pairs:
     """All pairs of a batch with the classes (their proxies), n × c."""
     members = as_members(labels, num_classes)
-    return _exclusive(members) if members.dtype is torch.bool else _complementary(members)
+    return _exclusive(members) if members.dtype is torch.bool else _complementary(wide(members))
 
 
 def _exclusive(positive: Bool[Tensor, "n m"]) -> Pairs:
@@ -103,16 +104,6 @@ def _exclusive(positive: Bool[Tensor, "n m"]) -> Pairs:
 def _complementary(positive: Shaped[Tensor, "n m"]) -> Pairs:
     positive = positive.clamp(max=1)  # rounding may leave a sum of shares just above 1
     return Pairs(positive, 1 - positive)
-
-
-def _as_shares(members: Shaped[Tensor, "n c"]) -> Tensor:
-    if members.dtype is torch.bool and values_can_be_read(members) and (members.sum(dim=1) > 1).any():
-        row = int((members.sum(dim=1) > 1).nonzero()[0])
-        raise ValueError(
-            f"row {row} is a set of {int(members[row].sum())} classes, and the other labels are shares: "
-            "give both as sets or both as shares."
-        )
-    return wide(members)
 
 
 def _check_weights(name: str, weights: object) -> None:
@@ -127,7 +118,7 @@ def _check_weights(name: str, weights: object) -> None:
     if not weights.is_floating_point():
         raise ValueError(f"{name} weights have dtype {weights.dtype}: give booleans or floating-point numbers.")
     if values_can_be_read(weights) and weights.numel():
-        lowest, highest = (float(extreme) for extreme in weights.aminmax())
+        lowest, highest = (float(extreme) for extreme in weights.detach().aminmax())
         if lowest < 0:
             raise ValueError(
                 f"{name} weights reach down to {lowest:g}: weights are 0 or more, and 0 leaves a pair out."

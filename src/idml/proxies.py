@@ -19,6 +19,8 @@ class Proxies(nn.Module):
         for name, size in (("num_classes", num_classes), ("dim", dim), ("uncertainty_dim", uncertainty_dim)):
             if size is not None and size < 1:
                 raise ValueError(f"{name} is {size}: give at least 1.")
+        if not 0 <= starting_level < float("inf"):
+            raise ValueError(f"starting_level is {starting_level}: give 0 or more.")
         self.semantic = nn.Parameter(torch.empty(num_classes, dim))
         self.uncertainty = None if uncertainty_dim is None else nn.Parameter(torch.empty(num_classes, uncertainty_dim))
         nn.init.kaiming_normal_(self.semantic, mode="fan_out")

@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from idml.blocks import FEW_GRADIENTS, blocks_across, few_places
-from idml.pairwise import lengths
+from idml.pairwise import differentiate, lengths
 
-STEEPEST = 800.0  # e^{−800} is 0 even in float64; a finite bound keeps e^{−x}·x from becoming 0·∞
+# Past these exponents e^{−x} is 0. A finite bound keeps e^{−x}·x from becoming 0·∞.
+STEEPEST = {torch.float32: 104.0, torch.float64: 746.0}
 
 
 def softened(half_squares: Float[Tensor, "n m"], doubt: Float[Tensor, "#n #m"], *, tau: float) -> Float[Tensor, "n m"]:
@@ -18,11 +19,11 @@ def softened(half_squares: Float[Tensor, "n m"], doubt: Float[Tensor, "#n #m"], 
     Where α = 0 it is 0, or 1 if there is no doubt either; all its derivatives are 0 there.
     """
     alpha = lengths(half_squares.clone())
-    at_zero = alpha == 0
-    exponent = doubt / (tau * alpha.masked_fill(at_zero, 1))
-    # Past the bound the weight is 0 to the last digit, and a constant has no NaN among its derivatives.
-    vanished = (exponent > STEEPEST) | (at_zero & (doubt > 0))
-    return (-exponent.masked_fill(at_zero | vanished, 0)).exp().masked_fill(vanished, 0)
+    at_zero = alpha.detach() == 0
+    vanished = doubt.detach() > STEEPEST[alpha.dtype] * tau * alpha.detach()
+    # Where the weight is 0 or 1 to the last digit, constants take the place of what has no finite derivative.
+    exponent = doubt / (tau * alpha.masked_fill(vanished | at_zero, 1))
+    return (-exponent.masked_fill(vanished | at_zero, 0)).exp().masked_fill(vanished, 0)
 
 
 def soften(
@@ -65,7 +66,7 @@ class _Soften(torch.autograd.Function):
             weight = softened(half_squares, doubt, tau=ctx.tau)
             plain = half_squares if ctx.cosine else lengths(half_squares.clone())
             distance = weight * (plain if missing is None else plain + missing)
-            return *torch.autograd.grad(distance, (half_squares, doubt), grad, create_graph=True), *unused
+            return *differentiate(distance, (half_squares, doubt), grad, ctx.needs_input_grad), *unused
         wide_doubt = doubt.expand_as(half_squares)
         few = few_places(grad, share=FEW_GRADIENTS)
         if few is None:
@@ -106,4 +107,6 @@ def _slopes(
 def _negative_exponent(alpha: Tensor, doubt: Tensor, tau: float) -> Tensor:
     """−x, bounded; where α = 0 it is the bound, or 0 if there is no doubt either."""
     floor = math.sqrt(torch.finfo(alpha.dtype).tiny)
-    return torch.addcdiv(alpha.new_zeros(()), doubt, alpha.clamp_min(floor), value=-1 / tau).clamp_(min=-STEEPEST)
+    return torch.addcdiv(alpha.new_zeros(()), doubt, alpha.clamp_min(floor), value=-1 / tau).clamp_(
+        min=-STEEPEST[alpha.dtype]
+    )

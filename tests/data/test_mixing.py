@@ -161,8 +161,23 @@ def test_mistakes_are_named():
         remix(images(), torch.zeros(6).long(), torch.tensor([3]), kappa=0.5)
     with pytest.raises(ValueError, match="label 4"):
         remix(images(), torch.full((6,), 4), torch.tensor([3, 3]))
-    with pytest.raises(ValueError, match="there are 5 rows to mix and a mixing of 6"):
+    with pytest.raises(ValueError, match="there are 5 rows and a mixing of 6"):
         draw_mixing(6).mix(torch.ones(5, 2))
+    with pytest.raises(ValueError, match="dtype torch.uint8: convert"):
+        draw_mixing(6).mix(torch.ones(6, 2, dtype=torch.uint8))
+    for label in (draw_mixing(6).label_sets, draw_mixing(6).label_shares):
+        with pytest.raises(ValueError, match="there are 4 rows and a mixing of 6"):
+            label(torch.zeros(4, dtype=torch.long), 3)
+    with pytest.raises(ValueError, match="there are 7 rows and a mixing of 6"):
+        draw_mixing(6).other_labels(torch.zeros(7, dtype=torch.long))
+    with pytest.raises(ValueError, match="row 0 is a set of 2 classes, where shares are needed"):
+        draw_mixing(2).label_shares(torch.ones(2, 2, dtype=torch.bool), 2)
+    with pytest.raises(ValueError, match="concentration is inf"):
+        draw_mixing(2, concentration=float("inf"))
+    with pytest.raises(ValueError, match="class_counts is no tensor"):
+        remix(images(), torch.zeros(6).long(), [3])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="labels are a list"):
+        remix(images(), [0] * 6, torch.tensor([3]))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="unknown layer '7'"), manifold_mixup(network(), "7", draw_mixing(6)):
         pass
     with pytest.raises(ValueError, match="layer '1' ran 0 times"), manifold_mixup(network(), "1", draw_mixing(6)):

@@ -131,3 +131,11 @@ def test_rows_without_room_for_uncertainty_are_named():
         IntrospectiveDistance(6)(torch.ones(2, 6))
     with pytest.raises(ValueError, match="semantic_dim is 0"):
         IntrospectiveDistance(0)
+    with pytest.raises(ValueError, match="unknown option of IntrospectiveDistance 'bas': did you mean 'base'"):
+        IntrospectiveDistance(3, bas="cosine")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_rows_are_compared_in_float32(dtype):
+    rows = batch()[0].to(dtype)
+    torch.testing.assert_close(IntrospectiveDistance(DIM)(rows), IntrospectiveDistance(DIM)(rows.float()))

@@ -1,6 +1,8 @@
+import pickle
+
 import pytest
 import torch
-from torch import nn
+from torch import multiprocessing, nn
 
 from idml import Embedding
 from idml.models.heads import LITERAL, STABILISED, Heads, UncertaintyForm, UncertaintyHead
@@ -50,6 +52,49 @@ def test_evaluation_and_loaded_weights_keep_their_scale():
     other.load_state_dict(head.state_dict())
     other(features())
     assert torch.equal(other.linear.weight, before)
+
+
+def test_the_starting_level_holds_under_autocast():
+    torch.manual_seed(0)
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.3))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for _ in range(2):
+            assert head(features()).float().norm(dim=1).mean().item() == pytest.approx(0.3, rel=0.02)
+
+
+@pytest.mark.parametrize("first", [torch.empty(0, 32), torch.full((2, 32), float("nan"))])
+def test_a_useless_first_batch_leaves_the_layer_as_it_is(first):
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.3))
+    before = head.linear.weight.clone()
+    head(first)
+    assert torch.equal(head.linear.weight, before)
+
+
+def test_loading_a_backbone_alone_does_not_stop_the_start():
+    model = nn.Sequential(nn.Linear(32, 32), Heads(32, 8, 8, form=form(starting_level=0.3)))
+    backbone = {key: value for key, value in model.state_dict().items() if key.startswith("0.")}
+    model.load_state_dict(backbone, strict=False)
+    assert model(features()).level.mean().item() == pytest.approx(0.3, rel=1e-4)
+
+
+def test_heads_can_be_pickled():
+    heads = Heads(32, 8, 4)
+    heads(features())
+    torch.testing.assert_close(pickle.loads(pickle.dumps(heads))(features()).level, heads(features()).level)
+
+
+def start_on_rank(rank: int, folder: str) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    torch.manual_seed(0)
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.3))
+    head(features(scale=1.0 + 9 * rank))
+    torch.save(head.linear.weight, f"{folder}/{rank}.pt")
+    torch.distributed.destroy_process_group()
+
+
+def test_all_ranks_start_with_the_same_weights(tmp_path):
+    multiprocessing.spawn(start_on_rank, (str(tmp_path),), nprocs=2)  # pyright: ignore[reportPrivateImportUsage]
+    assert torch.equal(*(torch.load(tmp_path / f"{rank}.pt") for rank in range(2)))
 
 
 def test_a_normalised_input_makes_the_level_independent_of_the_feature_scale():

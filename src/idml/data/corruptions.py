@@ -15,6 +15,7 @@ from idml.data.batches import check_between, check_images, in_float, uniform
 
 Images = Shaped[Tensor, "n c h w"]
 STRONGEST_BLUR = 0.1  # of the shorter side: the Gaussian's σ at degree 1
+REACH = 3  # of its σ, beyond which a Gaussian is cut
 
 
 def low_resolution(
@@ -40,7 +41,7 @@ def blur(images: Images, *, rate: float = 1.0, degree: float = 0.5, generator: t
     sigma = degree * STRONGEST_BLUR * min(images.shape[2:])
     if sigma == 0:
         return images
-    radius = max(1, math.ceil(3 * sigma))
+    radius = max(1, math.ceil(REACH * sigma))
     offset = torch.arange(-radius, radius + 1, device=images.device, dtype=torch.float32)
     kernel = torch.softmax(-offset.square() / (2 * sigma**2), dim=0)
 

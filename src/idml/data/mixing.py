@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from idml.data.batches import check_between, check_images, in_float, uniform
 from idml.errors import unknown_name
-from idml.labels import Labels, as_members, check_labels
+from idml.labels import Labels, as_members, as_shares, check_class_numbers, check_labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +40,20 @@ class Mixing:
 
     def label_sets(self, labels: Labels, num_classes: int, *, smallest_share: float = 0.0) -> Bool[Tensor, "n c"]:
         """All classes of which a mixed image has more than `smallest_share` (IDML's label sets)."""
-        members = as_members(labels, num_classes)
+        members = self._members(labels, num_classes)
         own = (members > 0) & (self.label_share > smallest_share)[:, None]
         other = (members[self.partner] > 0) & (1 - self.label_share > smallest_share)[:, None]
         return own | other
 
     def label_shares(self, labels: Labels, num_classes: int) -> Float[Tensor, "n c"]:
         """How much of each class a mixed image has (Mixup's labels)."""
-        members = as_members(labels, num_classes).to(self.share.dtype)
+        members = as_shares(self._members(labels, num_classes)).to(self.share.dtype)
         return self._blend(members, members[self.partner], self.label_share)
 
     def other_labels(self, labels: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "n ..."]:
         """The partners' labels, for `objective(mixed, labels, other_labels, share)`."""
         check_labels(labels)
+        self._check_number(labels)
         return labels[self.partner]
 
     @property
@@ -62,12 +63,11 @@ class Mixing:
             raise ValueError("each image has a share of its own: draw with per_image=False for one share a batch.")
         return self.label_share[0]
 
-    def mix(self, values: Float[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
+    def mix(self, values: Shaped[Tensor, "n ..."]) -> Float[Tensor, "n ..."]:
         """share · values + (1 − share) · the partners' values, for images, feature maps or embeddings."""
-        if len(values) != len(self.partner):
-            raise ValueError(
-                f"there are {len(values)} rows to mix and a mixing of {len(self.partner)}: draw it for these."
-            )
+        self._check_number(values)
+        if not values.is_floating_point():
+            raise ValueError(f"values have dtype {values.dtype}: convert them to a floating-point type to mix them.")
         return self._blend(values, values[self.partner], self.share)
 
     def beside_originals(self) -> Mixing:
@@ -79,6 +79,15 @@ class Mixing:
             torch.cat([whole, self.label_share]),
             per_image=True,
         )
+
+    def _members(self, labels: Labels, num_classes: int) -> Shaped[Tensor, "n c"]:
+        members = as_members(labels, num_classes)
+        self._check_number(members)
+        return members
+
+    def _check_number(self, rows: Tensor) -> None:
+        if len(rows) != len(self.partner):
+            raise ValueError(f"there are {len(rows)} rows and a mixing of {len(self.partner)}: draw it for as many.")
 
     @staticmethod
     def _blend(own: Tensor, other: Tensor, share: Tensor) -> Tensor:
@@ -97,7 +106,7 @@ def draw_mixing(
     """Partners by a random permutation, shares by λ ~ Beta(a, a), one a batch unless `per_image`."""
     if images < 1:
         raise ValueError(f"a mixing of {images} images: give at least 1.")
-    if not concentration > 0:
+    if not 0 < concentration < float("inf"):
         raise ValueError(f"concentration is {concentration}: Beta(a, a) needs a above 0.")
     source = generator.device if generator is not None else torch.device(device or "cpu")
     partner = torch.randperm(images, generator=generator, device=source)
@@ -169,9 +178,12 @@ def remix(
     if not kappa >= 1:
         raise ValueError(f"kappa is {kappa}: a class counts as frequent from a ratio of 1 or more.")
     check_between("tau", tau, 0.0, 1.0)
+    check_labels(labels)
     if labels.ndim != 1 or len(labels) != len(images):
         raise ValueError(f"labels have shape {tuple(labels.shape)} for {len(images)} images: give class numbers (n,).")
-    as_members(labels, len(class_counts))
+    if not isinstance(class_counts, Tensor) or class_counts.ndim != 1:
+        raise ValueError("class_counts is no tensor of shape (classes,): give the number of images of each class.")
+    check_class_numbers(labels, len(class_counts))
     mixed, mixing = mixup(images, concentration=concentration, per_image=per_image, generator=generator)
     count = class_counts.to(images.device)[labels].to(mixing.share.dtype)
     frequency = count / count[mixing.partner]

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from idml.hinges import mean_over_violators
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 
 def contrastive_loss(
@@ -15,5 +15,5 @@ def contrastive_loss(
     Mean over violators of [d − m₊]₊ over positive pairs, plus the same of [m₋ − d]₊ over negative
     ones. A side without violators is 0.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     return mean_over_violators(distance, [(pairs.positive, 1, positive_margin), (pairs.negative, -1, negative_margin)])

@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from idml.histograms import soft_histogram
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 
 def fast_ap_loss(
@@ -16,10 +16,11 @@ def fast_ap_loss(
     nearest centres. The precision at l is H⁺_l/H_l, of cumulated histograms; an image's average
     precision Σ_l h⁺_l H⁺_l/H_l ÷ ΣP; the mean is over images that have a positive.
     """
-    check_fits(distance, pairs)
-    if bins < 1 or max_distance <= 0:
+    distance = fitting(distance, pairs)
+    if not (isinstance(bins, int) and bins >= 1 and 0 < max_distance < float("inf")):
         raise ValueError(f"bins is {bins} and max_distance {max_distance}: give at least 1 bin and a distance above 0.")
-    place = distance.square().mul_(bins / max_distance**2)
+    absent = (pairs.positive == 0) & (pairs.negative == 0)
+    place = distance.masked_fill(absent, 0).square().mul_(bins / max_distance**2)
     positive = soft_histogram(place, pairs.positive, bins)
     seen_positive = positive.cumsum(dim=1)
     seen = seen_positive + soft_histogram(place, pairs.negative, bins).cumsum(dim=1)

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from idml.log_sums import log_sums
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 
 def multi_similarity_loss(
@@ -16,7 +16,7 @@ def multi_similarity_loss(
     Mean over anchors of 1/α·log(1 + ΣP e^{−α(c−λ)}) + 1/β·log(1 + ΣN e^{β(c−λ)}); an anchor without
     pairs adds 0.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     if len(distance) == 0:
         return distance.sum()
     near, far = log_sums(distance, [(pairs.positive, alpha), (pairs.negative, -beta)])

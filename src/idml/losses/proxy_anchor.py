@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from idml.log_sums import is_something, log_sums
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 
 def proxy_anchor_loss(
@@ -16,7 +16,7 @@ def proxy_anchor_loss(
     log(1 + ΣP e^{−α(c−δ)}), the mean over proxies that have a positive in the batch, plus
     log(1 + ΣN e^{α(c+δ)}), the mean over all proxies. The sums run down the columns.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     if distance.shape[1] == 0:
         return distance.sum()
     near, far = log_sums(distance, [(pairs.positive, alpha), (pairs.negative, -alpha)], dim=0)

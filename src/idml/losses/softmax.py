@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import softplus
 
 from idml.log_sums import NOTHING, is_something, log_sums
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 
 def softmax_loss(
@@ -23,7 +23,7 @@ def proxy_softmax(
     distance: Float[Tensor, "n c"], pairs: Pairs, *, scale: float, include_positive: bool
 ) -> Float[Tensor, ""]:
     """The loss that softmax and ProxyNCA share; 1 − d or −d is the same to it."""
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     positive, negative = log_sums(distance, [(pairs.positive, -scale), (pairs.negative, -scale)])
     is_counted = is_something(positive)
     if not include_positive:

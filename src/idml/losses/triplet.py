@@ -10,7 +10,7 @@ from idml.blocks import few_places
 from idml.errors import unknown_name
 from idml.hinges import mean_over_violators, ratio, weighted
 from idml.miners import semi_hard, semi_hard_of
-from idml.pairs import Pairs, check_fits
+from idml.pairs import Pairs, fitting
 
 MININGS = ("semihard", "all")
 
@@ -28,7 +28,7 @@ def triplet_loss(
     for each (a, p) the nearest negative that is farther than the positive, and skips the pair if
     there is none; "all" takes every triplet, in O(m log m) an anchor.
     """
-    check_fits(distance, pairs)
+    distance = fitting(distance, pairs)
     if mining not in MININGS:
         raise unknown_name("mining", mining, MININGS)
     return _semihard(distance, pairs, margin) if mining == "semihard" else _every_triplet(distance, pairs, margin)
@@ -50,11 +50,15 @@ def _semihard(distance: Tensor, pairs: Pairs, margin: float) -> Tensor:
 
 def _every_triplet(distance: Tensor, pairs: Pairs, margin: float) -> Tensor:
     """Sums over sorted negatives: those nearer than d_ap + δ are a prefix, known by its running sums."""
+    distance = distance.contiguous()
     ordered, order = distance.sort(dim=1)
     negative = pairs.negative.to(distance.dtype).gather(1, order)
     limit = distance.detach() + margin
     prefix = torch.searchsorted(ordered.detach(), limit)  # (n, m): how many candidates are nearer than d_ap + δ
-    number, total = _running_sum(negative).gather(1, prefix), _running_sum(negative * ordered).gather(1, prefix)
+    number, total = (
+        _running_sum(negative).gather(1, prefix),
+        _running_sum(weighted(ordered, negative)).gather(1, prefix),
+    )
     violation = (distance + margin) * number - total
     itself = weighted(
         (limit > distance.detach()).to(distance.dtype), pairs.negative

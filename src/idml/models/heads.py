@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from idml.data.batches import check_between
 from idml.embedding import Embedding
+from idml.precision import full_precision, wide
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,6 @@ class UncertaintyHead(nn.Module):
         self.normalise = nn.LayerNorm(features, elementwise_affine=False) if form.normalise else nn.Identity()
         self.linear = nn.Linear(features, dim)
         self._starts_at = form.starting_level
-        self.register_load_state_dict_post_hook(lambda head, _keys: head._keep_scale())
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         feature = self.normalise(_scale_gradient(feature, self.form.gradient_scale))
@@ -60,15 +60,26 @@ class UncertaintyHead(nn.Module):
 
     @torch.no_grad()
     def _start(self, feature: Float[Tensor, "n f"]) -> None:
-        """Scale the layer so that the mean level of these features is the starting level."""
-        level = torch.linalg.vector_norm(self.linear(feature).float(), dim=1).mean()
-        factor = self._starts_at / level.clamp(min=torch.finfo(torch.float32).tiny)
+        """Scale the layer so that the mean level of these features, on all ranks, is the starting level."""
+        if len(feature) == 0:
+            return
+        with full_precision(feature.device):  # autocast would keep a copy of the weights as they are now
+            uncertainty = nn.functional.linear(wide(feature), *(wide(side) for side in self.linear.parameters()))
+            level = torch.linalg.vector_norm(uncertainty, dim=1).mean()
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(level)
+            level /= torch.distributed.get_world_size()
+        factor = self._starts_at / level
+        factor = torch.where(torch.isfinite(factor) & (factor > 0), factor, 1.0)
         for parameter in self.linear.parameters():
             parameter.mul_(factor)
-        self._keep_scale()
-
-    def _keep_scale(self) -> None:
         self._starts_at = None
+
+    def _load_from_state_dict(self, state_dict, prefix, *arguments, **options):
+        """Weights that are loaded keep their scale."""
+        if prefix + "linear.weight" in state_dict:
+            self._starts_at = None
+        super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
 
 class Heads(nn.Module):
