@@ -19,11 +19,10 @@ def fast_ap_loss(
     distance = fitting(distance, pairs)
     if not (isinstance(bins, int) and bins >= 1 and 0 < max_distance < float("inf")):
         raise ValueError(f"bins is {bins} and max_distance {max_distance}: give at least 1 bin and a distance above 0.")
-    absent = (pairs.positive == 0) & (pairs.negative == 0)
-    place = distance.masked_fill(absent, 0).square().mul_(bins / max_distance**2)
-    positive = soft_histogram(place, pairs.positive, bins)
+    width = max_distance**2 / bins
+    positive = soft_histogram(distance, pairs.positive, bins=bins, width=width)
     seen_positive = positive.cumsum(dim=1)
-    seen = seen_positive + soft_histogram(place, pairs.negative, bins).cumsum(dim=1)
+    seen = seen_positive + soft_histogram(distance, pairs.negative, bins=bins, width=width).cumsum(dim=1)
     precision = seen_positive / seen.masked_fill(seen == 0, 1)
     number = pairs.positive.sum(dim=1, dtype=distance.dtype)
     average = (positive * precision).sum(dim=1) / number.masked_fill(number == 0, 1)
