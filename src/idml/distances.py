@@ -234,23 +234,27 @@ def _with_lengths(embedding: Embedding, precision: torch.dtype) -> _Rows:
 
 def _uncertainties(a: Embedding, b: Embedding) -> tuple[Float[Tensor, "n e"], Float[Tensor, "m f"]]:
     """Both sides' uncertainty, checked, in one precision; of width 0 for a certain side."""
-    sides = []
-    for which, embedding in (("first", a), ("second", b)):
-        if embedding.uncertainty is None:
-            raise ValueError(
-                f"the {which} embedding has no uncertainty, which the introspective distance needs: use a model with "
-                "an uncertainty head, Embedding.certain(...) for certain images, or a plain distance."
-            )
-        uncertainty = wide(embedding.uncertainty)
-        check_lengths(row_lengths(uncertainty.detach()), uncertainty, name="uncertainty")
-        sides.append(uncertainty)
-    u_a, u_b = sides
+    u_a = _uncertainty(a, "first")
+    if b is a:
+        return u_a, u_a
+    u_b = _uncertainty(b, "second")
     if u_a.shape[1] and u_b.shape[1] and u_a.shape[1] != u_b.shape[1]:
         raise ValueError(
             f"uncertainty embeddings have {u_a.shape[1]} and {u_b.shape[1]} dimensions: compare equal ones."
         )
     precision = torch.promote_types(u_a.dtype, u_b.dtype)
     return u_a.to(precision), u_b.to(precision)
+
+
+def _uncertainty(embedding: Embedding, which: str) -> Float[Tensor, "n e"]:
+    if embedding.uncertainty is None:
+        raise ValueError(
+            f"the {which} embedding has no uncertainty, which the introspective distance needs: use a model with "
+            "an uncertainty head, Embedding.certain(...) for certain images, or a plain distance."
+        )
+    uncertainty = wide(embedding.uncertainty)
+    check_lengths(row_lengths(uncertainty.detach()), uncertainty, name="uncertainty")
+    return uncertainty
 
 
 def _sum(u_a: Float[Tensor, "n e"], u_b: Float[Tensor, "n f"]) -> Float[Tensor, "n g"]:

@@ -50,12 +50,11 @@ class _Soften(torch.autograd.Function):
         doubt = doubt.expand_as(half_squares)
         for here, alpha in blocks_across(half_squares, 1):
             torch.mul(half_squares[here], 2, out=alpha).sqrt_()
-            weight = _negative_exponent(alpha, doubt[here], tau).exp_()
+            weight = _negative_exponent(alpha, doubt[here], tau, out=distance[here]).exp_()
             if not cosine:
-                plain = alpha
+                weight.mul_(alpha)
             else:
-                plain = half_squares[here] if missing is None else half_squares[here] + missing[here]
-            torch.mul(weight, plain, out=distance[here])
+                weight.mul_(half_squares[here] if missing is None else half_squares[here] + missing[here])
         return distance
 
     @staticmethod
@@ -104,9 +103,8 @@ def _slopes(
     return grad_half, flow.div_(-tau)
 
 
-def _negative_exponent(alpha: Tensor, doubt: Tensor, tau: float) -> Tensor:
+def _negative_exponent(alpha: Tensor, doubt: Tensor, tau: float, *, out: Tensor | None = None) -> Tensor:
     """−x, bounded; where α = 0 it is the bound, or 0 if there is no doubt either."""
     floor = math.sqrt(torch.finfo(alpha.dtype).tiny)
-    return torch.addcdiv(alpha.new_zeros(()), doubt, alpha.clamp_min(floor), value=-1 / tau).clamp_(
-        min=-STEEPEST[alpha.dtype]
-    )
+    positive_alpha = torch.clamp(alpha, min=floor, out=out)
+    return torch.div(doubt, positive_alpha, out=positive_alpha).mul_(-1 / tau).clamp_(min=-STEEPEST[alpha.dtype])
