@@ -17,7 +17,10 @@ from torch import Tensor, nn
 from idml import Embedding, Objective
 from idml.data.corruptions import blur
 from idml.data.mixing import mixup
-from idml.distances import Cosine, Introspective
+from idml.distances import Introspective
+from idml.evaluation.comparing import Comparison
+from idml.evaluation.ranks import ranks_of_positives
+from idml.evaluation.retrieval import average_precision_at_r, recall_at
 from idml.models.heads import Heads
 
 SEEDS, STEPS, BATCH, DIM, FEATURES = 5, 300, 100, 16, 64
@@ -64,14 +67,9 @@ def train(images: Tensor, labels: Tensor, *, introspective: bool, seed: int) -> 
 
 @torch.no_grad()
 def retrieve(embedding: Embedding, labels: Tensor) -> tuple[float, float]:
-    """Recall@1, and MAP@R: mean average precision over as many neighbours as the class has other images."""
-    nearest = Cosine()(embedding, embedding).fill_diagonal_(torch.inf).argsort(dim=1, stable=True)[:, :-1]
-    is_right = (labels[nearest] == labels[:, None]).float()
-    others = (labels == labels[:, None]).sum(dim=1, keepdim=True) - 1
-    rank = torch.arange(1, nearest.shape[1] + 1)
-    precision = is_right.cumsum(dim=1) / rank
-    average = (precision * is_right * (rank <= others)).sum(dim=1) / others[:, 0]
-    return is_right[:, 0].mean().item(), average.mean().item()
+    """Recall@1 and MAP@R: mean average precision over as many neighbours as the class has other images."""
+    ranks = ranks_of_positives(Comparison.of(embedding), labels)
+    return recall_at(ranks, (1,))[1], average_precision_at_r(ranks).mean().item()
 
 
 def main() -> None:

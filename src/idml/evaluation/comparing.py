@@ -1,0 +1,132 @@
+"""Queries against a gallery: fast rough distances, and exact ones for pairs too close to call.
+
+A matrix product in float32 is fast but wrong by about 1e-7 of the rows' squared lengths, enough to
+swap near neighbours, and enough to tell duplicates apart that are equal. Two things are done about
+that. Embeddings are shifted by their common mean first, which changes no distance but removes what
+would cancel. And whatever is closer than `tolerance` in the product is compared again, in float64,
+from differences: those do not depend on where a row stands, so equal images are exactly equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from idml.distances import Introspective
+from idml.embedding import Embedding
+from idml.errors import check_lengths
+from idml.precision import wide
+from idml.products import directions, row_lengths
+
+ROUNDING = 2e-6  # of the largest squared length: more than any float32 product is wrong by
+EXACT_AT_ONCE = 1 << 22  # numbers held while pairs are compared exactly: 32 MiB of float64
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Queries and gallery, ready to be compared by semantic embeddings, or introspectively.
+
+    `same` says that the queries are the gallery; each is then kept from meeting itself.
+    """
+
+    queries: Embedding
+    gallery: Embedding
+    same: bool
+    introspective: Introspective | None
+    tolerance: float
+    shifted_queries: Float[Tensor, "q d"]
+    shifted_gallery: Float[Tensor, "m d"]
+    gallery_half: Float[Tensor, " m"]
+
+    @classmethod
+    def of(
+        cls, queries: Embedding, gallery: Embedding | None = None, *, introspective: Introspective | None = None
+    ) -> Comparison:
+        same = gallery is None
+        gallery = queries if gallery is None else gallery
+        _check(gallery, "embedding" if same else "gallery")
+        if not same:
+            _check(queries, "query")
+        mean = _mean_direction(gallery)
+        shifted_gallery = _shifted(gallery, mean)
+        shifted_queries = shifted_gallery if same else _shifted(queries, mean)
+        gallery_half = shifted_gallery.square().sum(dim=1) / 2
+        largest = float(gallery_half.max()) if len(gallery) else 0.0
+        if not same and len(queries):
+            largest = max(largest, float(shifted_queries.square().sum(dim=1).max()) / 2)
+        tolerance = ROUNDING * largest if introspective is None else ROUNDING
+        return cls(queries, gallery, same, introspective, tolerance, shifted_queries, shifted_gallery, gallery_half)
+
+    def rough(self, rows: Int[Tensor, " q"], columns: slice = slice(None)) -> Float[Tensor, "q m"]:
+        """Distances up to `tolerance` and up to a constant a row, in float32; infinite to oneself.
+
+        Semantic ones are half squared chords less the query's own half squared length.
+        """
+        if self.introspective is not None:
+            values = self.introspective(self.queries[rows], self.gallery[columns])
+        else:
+            values = torch.addmm(
+                self.gallery_half[columns], self.shifted_queries[rows], self.shifted_gallery[columns].T, alpha=-1
+            )
+        if self.same:
+            start, stop, _ = columns.indices(len(self.gallery))
+            inside = ((rows >= start) & (rows < stop)).nonzero()[:, 0]
+            values[inside, rows[inside] - start] = torch.inf
+        return values
+
+    def rough_pairs(self, i: Int[Tensor, " k"], j: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
+        """The same for listed pairs, up to `tolerance`."""
+        if self.introspective is not None:
+            return self.exact(i, j).float()
+        at_once = max(1, EXACT_AT_ONCE // self.gallery.semantic.shape[1])
+        parts = [
+            self.gallery_half[some_j] - torch.linalg.vecdot(self.shifted_queries[some_i], self.shifted_gallery[some_j])
+            for some_i, some_j in zip(i.split(at_once), j.split(at_once), strict=True)
+        ]
+        return torch.cat(parts) if parts else self.gallery_half[:0]
+
+    def exact(self, i: Int[Tensor, " k"], j: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
+        """The distance of query i to gallery image j, pair by pair, in float64."""
+        parts = []
+        at_once = max(1, EXACT_AT_ONCE // self.gallery.semantic.shape[1])
+        for some_i, some_j in zip(i.split(at_once), j.split(at_once), strict=True):
+            a, b = _double(self.queries[some_i]), _double(self.gallery[some_j])
+            if self.introspective is not None:
+                parts.append(self.introspective.of_rows(a, b))
+            else:
+                parts.append((directions(a.semantic) - directions(b.semantic)).square().sum(dim=1) / 2)
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=i.device)
+
+
+def _check(embedding: Embedding, name: str) -> None:
+    """Raise for a row that is not finite or has no direction. Evaluation may wait for the device to know."""
+    length = row_lengths(wide(embedding.semantic)).cpu()
+    if check_lengths(length, embedding.semantic, name=name):
+        row = int((length == 0).nonzero()[0])
+        raise ValueError(f"{name} row {row} is zero: it has no direction, so no neighbours. Leave it out.")
+
+
+def _mean_direction(embedding: Embedding) -> Float[Tensor, " d"]:
+    total = torch.zeros(embedding.semantic.shape[1], dtype=torch.float64, device=embedding.device)
+    for rows in _row_chunks(embedding):
+        total += directions(rows.double()).sum(dim=0)
+    return total / max(1, len(embedding))
+
+
+def _shifted(embedding: Embedding, mean: Float[Tensor, " d"]) -> Float[Tensor, "n d"]:
+    """Directions less their mean, subtracted in float64: what cancels is gone before float32 rounds the rest."""
+    shifted = [(directions(rows.double()) - mean).float() for rows in _row_chunks(embedding)]
+    return torch.cat(shifted) if shifted else embedding.semantic.float()
+
+
+def _row_chunks(embedding: Embedding) -> tuple[Tensor, ...]:
+    return embedding.semantic.split(max(1, EXACT_AT_ONCE // embedding.semantic.shape[1]))
+
+
+def _double(embedding: Embedding) -> Embedding:
+    return Embedding(
+        embedding.semantic.double(), None if embedding.uncertainty is None else embedding.uncertainty.double()
+    )

@@ -1,0 +1,49 @@
+"""Exact nearest neighbours, in bounded memory, with ties in the order of the gallery."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from idml.evaluation.comparing import Comparison
+
+MOST_ROWS = 256  # queries at once on the CPU: enough for a fast matrix product
+BYTES = 32  # a distance costs while it is ranked: itself, its order, masks
+
+
+def row_chunks(comparison: Comparison, rows: Int[Tensor, " q"], memory: int) -> tuple[Int[Tensor, " k"], ...]:
+    """Queries in groups whose distances to the whole gallery fit the memory, in bytes."""
+    most = max(1, memory // (BYTES * max(1, len(comparison.gallery))))
+    return rows.split(min(most, MOST_ROWS) if rows.device.type == "cpu" else most)
+
+
+def nearest(
+    comparison: Comparison, k: int, *, memory: int = 1 << 30
+) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
+    """For each query the k nearest gallery images and their distances, nearest first.
+
+    Equal distances come in the order of the gallery. A query is left out by its index, never by
+    dropping the first neighbour: exact duplicates are found.
+    """
+    available = len(comparison.gallery) - comparison.same
+    if not 1 <= k <= available:
+        raise ValueError(f"k is {k}, and a query has {available} images to choose from: give 1 to {available}.")
+    found, distances = [], []
+    every = torch.arange(len(comparison.queries), device=comparison.queries.device)
+    for rows in row_chunks(comparison, every, memory):
+        rough = comparison.rough(rows)
+        limit = rough.kthvalue(k, dim=1, keepdim=True).values + 2 * comparison.tolerance
+        query, column = (rough <= limit).nonzero(as_tuple=True)  # k each, and those too close to call
+        exact = comparison.exact(rows[query], column)
+        query, column, exact = _in_order(query, column, exact)
+        first = torch.searchsorted(query, torch.arange(len(rows), device=rows.device))
+        place = first[:, None] + torch.arange(k, device=rows.device)
+        found.append(column[place])
+        distances.append(exact[place])
+    return torch.cat(found), torch.cat(distances)
+
+
+def _in_order(query: Tensor, column: Tensor, exact: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Sorted by query, then distance, then gallery index; `query` and `column` come in that order already."""
+    order = exact.argsort(stable=True)
+    order = order[query[order].argsort(stable=True)]
+    return query[order], column[order], exact[order]
