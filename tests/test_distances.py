@@ -9,7 +9,7 @@ from strategies import embeddings, random_embedding
 
 from idml import Embedding
 from idml.distances import Cosine, Euclidean, Introspective
-from idml.pairwise import half_squared_sums
+from idml.numerics.pairwise import half_squared_sums
 
 VARIANTS = [
     {"base": base, "pair_uncertainty": pair_uncertainty, "gamma": gamma, "smoothing": smoothing, "tau": 2.0} | kind
@@ -81,10 +81,10 @@ def test_gradients_of_few_pairs_are_those_of_a_full_sweep(variant, same, monkeyp
     upstream[upstream < 0.95] = 0
     results = []
     for small, few, block in ((1 << 30, 0.0, 1 << 30), (0, 1.0, 100), (0, 0.0, 100)):
-        monkeypatch.setattr("idml.blocks.SMALL", small)
-        monkeypatch.setattr("idml.blocks.BLOCK", block)
+        monkeypatch.setattr("idml.numerics.blocks.SMALL", small)
+        monkeypatch.setattr("idml.numerics.blocks.BLOCK", block)
         for module in ("products", "softening"):
-            monkeypatch.setattr(f"idml.{module}.FEW_GRADIENTS", few)
+            monkeypatch.setattr(f"idml.numerics.{module}.FEW_GRADIENTS", few)
         inputs = (*leaves(a), *leaves(b))
         one = Embedding(inputs[0], inputs[1])
         value = distance(one, one if same else Embedding(inputs[2], inputs[3]))

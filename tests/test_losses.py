@@ -36,10 +36,10 @@ CASES = [pytest.param(name, options, id=f"{name}-{options}") for name, cases in 
 def way(request, monkeypatch):
     """Small matrices are swept at once; here they also take the ways that large ones take."""
     if request.param != "swept":
-        monkeypatch.setattr("idml.blocks.SMALL", 0)
-    monkeypatch.setattr("idml.blocks.FEW", 1.0 if request.param == "gathered" else 0.0)
+        monkeypatch.setattr("idml.numerics.blocks.SMALL", 0)
+    monkeypatch.setattr("idml.numerics.blocks.FEW", 1.0 if request.param == "gathered" else 0.0)
     if request.param == "in blocks":
-        monkeypatch.setattr("idml.blocks.BLOCK", 7)
+        monkeypatch.setattr("idml.numerics.blocks.BLOCK", 7)
     return request.param
 
 

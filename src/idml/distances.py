@@ -17,10 +17,10 @@ from torch import Tensor
 
 from idml.embedding import Embedding, check_embedding
 from idml.errors import check_lengths, unknown_name
-from idml.pairwise import half_squared_chords, half_squared_sums, lengths
-from idml.precision import full_precision, wide
-from idml.products import directions, row_lengths
-from idml.softening import soften, softened
+from idml.numerics.pairwise import half_squared_chords, half_squared_sums, lengths
+from idml.numerics.precision import full_precision, wide
+from idml.numerics.products import directions, row_lengths
+from idml.numerics.softening import soften, softened
 
 BASES = ("euclidean", "cosine")
 PAIR_UNCERTAINTIES = ("norm_of_sum", "sum_of_norms")

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.precision import wide
+from idml.numerics.precision import wide
 
 
 @dataclass(frozen=True, eq=False)

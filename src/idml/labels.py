@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Integer, Shaped
 from torch import Tensor
 
 from idml.errors import values_can_be_read
-from idml.precision import wide
+from idml.numerics.precision import wide
 
 Labels = Integer[Tensor, " n"] | Bool[Tensor, "n c"] | Float[Tensor, "n c"]
 OtherLabels = Integer[Tensor, " m"] | Bool[Tensor, "m k"] | Float[Tensor, "m k"]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from idml.blocks import BLOCK
+from idml.numerics.blocks import BLOCK
 from idml.pairs import Pairs, fitting
 
 

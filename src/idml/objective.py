@@ -15,8 +15,8 @@ from idml.embedding import Embedding, check_embedding
 from idml.errors import unknown_name
 from idml.labels import Labels, check_labels
 from idml.losses import LOSSES
+from idml.numerics.precision import full_precision
 from idml.pairs import Pairs, pairs_with_classes, pairs_within
-from idml.precision import full_precision
 from idml.proxies import Proxies
 
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}

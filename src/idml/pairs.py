@@ -14,7 +14,7 @@ from torch import Tensor
 
 from idml.errors import values_can_be_read
 from idml.labels import Labels, OtherLabels, as_members, as_shares, check_labels
-from idml.precision import full_precision, wide
+from idml.numerics.precision import full_precision, wide
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,8 +18,8 @@ from torch import Tensor
 from idml.distances import Introspective
 from idml.embedding import Embedding
 from idml.errors import check_lengths
-from idml.precision import wide
-from idml.products import directions, row_lengths
+from idml.numerics.precision import wide
+from idml.numerics.products import directions, row_lengths
 
 ROUNDING = 2e-6  # of the largest squared length: more than any float32 product is wrong by
 EXACT_AT_ONCE = 1 << 22  # numbers held while pairs are compared exactly: 32 MiB of float64

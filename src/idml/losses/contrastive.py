@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.hinges import mean_over_violators
+from idml.numerics.hinges import mean_over_violators
 from idml.pairs import Pairs, fitting
 
 

@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.histograms import soft_histogram
+from idml.numerics.histograms import soft_histogram
 from idml.pairs import Pairs, fitting
 
 

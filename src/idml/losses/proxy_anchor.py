@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from idml.log_sums import is_something, log_sums
+from idml.numerics.log_sums import is_something, log_sums
 from idml.pairs import Pairs, fitting
 
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.blocks import few_places
 from idml.errors import unknown_name
-from idml.hinges import mean_over_violators, ratio, weighted
 from idml.miners import semi_hard, semi_hard_of
+from idml.numerics.blocks import few_places
+from idml.numerics.hinges import mean_over_violators, ratio, weighted
 from idml.pairs import Pairs, fitting
 
 MININGS = ("semihard", "all")

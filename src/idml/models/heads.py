@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from idml.data.batches import check_between
 from idml.embedding import Embedding
-from idml.precision import full_precision, wide
+from idml.numerics.precision import full_precision, wide
 
 
 @dataclass(frozen=True, kw_only=True)

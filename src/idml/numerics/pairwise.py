@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.precision import full_precision
-from idml.products import EVERYWHERE, compare, directions, pulls, row_lengths, wide_rows
+from idml.numerics.precision import full_precision
+from idml.numerics.products import EVERYWHERE, compare, directions, pulls, row_lengths, wide_rows
 
 
 def half_squared_chords(

@@ -5,8 +5,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
-from idml.blocks import few_places
-from idml.hinges import weighted
+from idml.numerics.blocks import few_places
+from idml.numerics.hinges import weighted
 
 BEYOND = 2  # places past the last centre, that take what lies beyond and are dropped
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.blocks import FEW_GRADIENTS, few_places
+from idml.numerics.blocks import FEW_GRADIENTS, few_places
 
 Places = tuple[Tensor, Tensor]  # rows and columns of listed pairs
 EVERYWHERE: Places = (torch.empty(0, dtype=torch.long), torch.empty(0, dtype=torch.long))  # in place of a list

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from idml.blocks import few_places
+from idml.numerics.blocks import few_places
 
 
 def weighted(values: Float[Tensor, "*shape"], weights: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

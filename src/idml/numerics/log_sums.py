@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from idml.blocks import blocks_across, few_places, part
+from idml.numerics.blocks import blocks_across, few_places, part
 
 # The logarithm of an empty sum. Finite, so that no derivative, of any order, becomes NaN; far enough
 # below any other logarithm that adding to it, or taking its exponential, leaves nothing.

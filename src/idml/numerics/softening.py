@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from idml.blocks import FEW_GRADIENTS, blocks_across, few_places
-from idml.pairwise import differentiate, lengths
+from idml.numerics.blocks import FEW_GRADIENTS, blocks_across, few_places
+from idml.numerics.pairwise import differentiate, lengths
 
 # Past these exponents e^{−x} is 0. A finite bound keeps e^{−x}·x from becoming 0·∞.
 STEEPEST = {torch.float32: 104.0, torch.float64: 746.0}
