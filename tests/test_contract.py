@@ -182,3 +182,20 @@ def test_second_derivatives_pass_through_the_whole_objective(loss):
     inputs = (embedding.semantic.requires_grad_(), embedding.uncertainty.requires_grad_())
     assert torch.autograd.gradcheck(value, inputs)
     assert torch.autograd.gradgradcheck(value, inputs)
+
+
+@every_loss
+@pytest.mark.parametrize("labels_in", [torch.float64, torch.float16])
+@pytest.mark.parametrize("embedding_in", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("images", [12, 300], ids=["swept", "gathered"])
+def test_shares_and_embeddings_may_differ_in_precision(loss, labels_in, embedding_in, images):
+    embedding = random_embedding(images, DIM, DIM, 0, embedding_in)
+    classes = images // 3
+    shares = random_members(images, classes, "shares", 0)
+    torch.manual_seed(0)
+    objective = Objective(loss, Introspective(), num_classes=classes, dim=DIM)
+    torch.manual_seed(0)
+    value = objective(embedding, shares.to(labels_in))
+    torch.manual_seed(0)
+    truth = objective.double()(embedding, shares)
+    torch.testing.assert_close(value.double(), truth.double(), rtol=2e-2, atol=1e-2)

@@ -8,7 +8,7 @@ Euclidean distance 1 and cosine distance 1 from every other image, and receives 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
 import torch
@@ -70,7 +70,7 @@ class Introspective:
     strict: the plain distance where α > β + γ, else 0.
     """
 
-    base: Literal["euclidean", "cosine"] | None = None
+    base: Literal["euclidean", "cosine"] | None = field(default=None, kw_only=False)
     tau: float = 5.0
     gamma: float = 0.0
     pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
