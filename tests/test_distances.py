@@ -391,6 +391,7 @@ def test_certain_proxies_cost_no_second_product():
         ({"base": "cosin"}, "unknown base 'cosin': did you mean 'cosine'"),
         ({"pair_uncertainty": "sum"}, "unknown pair_uncertainty 'sum'"),
         ({"ambiguous": "disimilar"}, "did you mean 'dissimilar'"),
+        ({"tua": 1.0}, "unknown option of Introspective 'tua': did you mean 'tau'"),
         ({"tau": 0.0}, "tau is 0.0: give a number above 0"),
         ({"tau": float("nan")}, "tau is nan"),
         ({"tau": "5"}, "tau is '5'"),

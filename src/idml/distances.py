@@ -8,8 +8,8 @@ Euclidean distance 1 and cosine distance 1 from every other image, and receives 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -77,6 +77,13 @@ class Introspective:
     ambiguous: Literal["similar", "dissimilar"] = "similar"
     smoothing: float = 0.0
     strict: bool = False
+
+    def __new__(cls, *_base: Any, **options: Any) -> Introspective:
+        known = [option.name for option in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise unknown_name("option of Introspective", name, known)
+        return super().__new__(cls)
 
     def __post_init__(self):
         if self.base is not None and self.base not in BASES:

@@ -131,7 +131,7 @@ def test_rows_without_room_for_uncertainty_are_named():
         IntrospectiveDistance(6)(torch.ones(2, 6))
     with pytest.raises(ValueError, match="semantic_dim is 0"):
         IntrospectiveDistance(0)
-    with pytest.raises(ValueError, match="unknown option of IntrospectiveDistance 'bas': did you mean 'base'"):
+    with pytest.raises(ValueError, match="unknown option of Introspective 'bas': did you mean 'base'"):
         IntrospectiveDistance(3, bas="cosine")
 
 

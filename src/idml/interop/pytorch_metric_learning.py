@@ -18,7 +18,6 @@ loss use no distance, or no labels.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import torch
@@ -28,7 +27,6 @@ from torch.nn.functional import normalize
 
 from idml.distances import Introspective
 from idml.embedding import Embedding
-from idml.errors import unknown_name
 
 try:
     from pytorch_metric_learning.distances import BaseDistance
@@ -50,10 +48,6 @@ class IntrospectiveDistance(BaseDistance):
         super().__init__(normalize_embeddings=False, p=2, power=1, is_inverted=False)
         if semantic_dim < 1:
             raise ValueError(f"semantic_dim is {semantic_dim}: give at least 1.")
-        known = [field.name for field in fields(Introspective)]
-        for name in options:
-            if name not in known:
-                raise unknown_name("option of IntrospectiveDistance", name, known)
         self.semantic_dim = semantic_dim
         self.introspective = Introspective(tau=tau, gamma=gamma, **options)
 
