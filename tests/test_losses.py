@@ -113,11 +113,14 @@ def test_weights_can_be_learned(name, options):
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
-def test_a_masked_pair_may_be_at_infinite_distance(name, options, dtype):
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_masked_pair_may_be_at_infinite_distance(name, options, dtype, learned):
     distance = 2 * torch.rand(6, 6, generator=generator(0))
     masked = distance.clone().fill_diagonal_(torch.inf).requires_grad_()
     positive = (torch.rand(6, 6, generator=generator(1)) < 0.5).fill_diagonal_(False).to(dtype)
     pairs = Pairs(positive, (1 - positive.float()).fill_diagonal_(0).to(dtype))
+    if learned and dtype is not torch.bool:
+        pairs = Pairs(pairs.positive.requires_grad_(), pairs.negative.requires_grad_())
     value = LOSSES[name].function(masked, pairs, **options)
     torch.testing.assert_close(value, LOSSES[name].function(distance, pairs, **options))
     (grad,) = torch.autograd.grad(value, masked)

@@ -47,6 +47,8 @@ def as_members(labels: Labels | Iterable[Any], num_classes: int) -> Shaped[Tenso
         raise ValueError(
             f"the membership matrix has {labels.shape[1]} columns for {num_classes} classes: give one column a class."
         )
+    if labels.is_floating_point():
+        _check_shares(labels)
     return labels
 
 
@@ -62,7 +64,7 @@ def as_shares(members: Shaped[Tensor, "n c"]) -> Float[Tensor, "n c"]:
 
 
 def check_labels(labels: object) -> None:
-    """Raise unless these are class numbers (n,) or a membership matrix (n, c)."""
+    """Raise unless these have the form of class numbers (n,) or a membership matrix (n, c); reads no value."""
     if not isinstance(labels, Tensor):
         raise ValueError(
             f"labels are a {type(labels).__name__}: give a tensor, or make one with idml.labels.as_members."
@@ -76,8 +78,6 @@ def check_labels(labels: object) -> None:
             f"labels have shape {tuple(labels.shape)} and dtype {labels.dtype}: give integers (n,), "
             "or a boolean or floating-point membership matrix (n, classes)."
         )
-    if is_matrix and labels.is_floating_point():
-        _check_shares(labels)
 
 
 def check_class_numbers(labels: Integer[Tensor, " n"], num_classes: int, *, row: int | None = None) -> None:

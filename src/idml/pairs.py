@@ -82,7 +82,8 @@ def pairs_between(labels_a: Labels, labels_b: OtherLabels) -> Pairs:
     if labels_a.ndim == labels_b.ndim == 1:
         return _exclusive(labels_a[:, None] == labels_b[None, :])
     classes = labels_a.shape[1] if labels_a.ndim == 2 else labels_b.shape[1]
-    members_a, members_b = as_members(labels_a, classes), as_members(labels_b, classes)
+    members_a = as_members(labels_a, classes)
+    members_b = members_a if labels_b is labels_a else as_members(labels_b, classes)
     with full_precision(members_a.device):
         if members_a.dtype is torch.bool and members_b.dtype is torch.bool:
             return _exclusive(members_a.float() @ members_b.float().T > 0)

@@ -42,12 +42,10 @@ def test_a_higher_degree_leaves_less_to_see(corrupt):
     assert details[-1] < 0.05 * details[0]
 
 
-@every_corruption
+@pytest.mark.parametrize("corrupt", [low_resolution, blur])
 def test_images_are_corrupted_independently_of_their_batch(corrupt):
     batch = images()
-    whole = corrupt(batch, generator=generator())
-    torch.testing.assert_close(corrupt(batch[:1], generator=generator())[0].mean(), whole[0].mean(), atol=0.3, rtol=0)
-    assert whole.shape == batch.shape
+    torch.testing.assert_close(corrupt(batch[:1]), corrupt(batch)[:1])
 
 
 @every_corruption

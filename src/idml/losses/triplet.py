@@ -55,14 +55,11 @@ def _every_triplet(distance: Tensor, pairs: Pairs, margin: float) -> Tensor:
     negative = pairs.negative.to(distance.dtype).gather(1, order)
     limit = distance.detach() + margin
     prefix = torch.searchsorted(ordered.detach(), limit)  # (n, m): how many candidates are nearer than d_ap + δ
-    number, total = (
-        _running_sum(negative).gather(1, prefix),
-        _running_sum(weighted(ordered, negative)).gather(1, prefix),
-    )
+    number = _running_sum(negative).gather(1, prefix)
+    total = _running_sum(weighted(ordered, negative)).gather(1, prefix)
     violation = (distance + margin) * number - total
-    itself = weighted(
-        (limit > distance.detach()).to(distance.dtype), pairs.negative
-    )  # p is no negative of its own pair
+    # p itself is in its own prefix, but no negative of its own pair.
+    itself = weighted((limit > distance.detach()).to(distance.dtype), pairs.negative)
     number, violation = number - itself, violation - margin * itself
     return ratio(weighted(violation, pairs.positive).sum(), weighted(number, pairs.positive).sum())
 

@@ -46,8 +46,8 @@ def _is_broken(distance: Tensor, sign: int, margin: float) -> Tensor:
 
 
 def _plain_mean(distance: Tensor, weights: Tensor, sign: int, margin: float) -> Tensor:
-    """In ordinary operations, for weights that are learned themselves."""
-    is_broken = _is_broken(distance, sign, margin)
+    """In ordinary operations, for weights that are learned themselves; one of 0 is not there, and stays so."""
+    is_broken = _is_broken(distance, sign, margin) & (weights != 0)
     excess = (sign * (distance - margin)).masked_fill(~is_broken, 0)
     return ratio((excess * weights).sum(), (weights * is_broken).sum())
 

@@ -53,10 +53,8 @@ class _HalfSquaredChords(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, y, x_length, y_length, may_be_zero):
         with full_precision(x.device):
-            x_inverse, y_inverse = (
-                _inverse(x_length, may_be_zero),
-                None if y is None else _inverse(y_length, may_be_zero),
-            )
+            x_inverse = _inverse(x_length, may_be_zero)
+            y_inverse = None if y is None else _inverse(y_length, may_be_zero)
             x_unit, y_unit = x * x_inverse, None if y is None else y * y_inverse
             x_half = y_half = None
             if may_be_zero:

@@ -1,7 +1,7 @@
 """Differences between all rows of two sets, from a matrix product, exact where the product is not.
 
 A product is fast but loses the digits of nearly equal rows: in float32, identical rows come out
-3e-4 apart, and the gradient of their distance is noise. So on the CPU close pairs are computed from
+up to 1e-3 apart, and the gradient of their distance is noise. So on the CPU close pairs are computed from
 their differences, in float64, forward and backward; elsewhere, where finding them would wait for the
 device, the products run in float64. A set compared with itself (`y=None`) needs one product less.
 """
