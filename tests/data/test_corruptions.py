@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from idml.data.corruptions import blur, low_resolution, occlusion
+from idml.data.corruptions import blur, crop, low_resolution, occlusion
 
-CORRUPTIONS = [low_resolution, blur, occlusion]
+CORRUPTIONS = [low_resolution, blur, occlusion, crop]
 every_corruption = pytest.mark.parametrize("corrupt", CORRUPTIONS)
 
 
@@ -90,6 +90,34 @@ def test_blur_keeps_the_mean_of_a_flat_image_and_spreads_a_point_as_a_gaussian()
 def test_low_resolution_of_degree_one_is_the_mean_colour():
     batch = images()
     torch.testing.assert_close(low_resolution(batch, degree=1.0)[0, :, 3, 5], batch[0].mean(dim=(1, 2)))
+
+
+@pytest.mark.parametrize("degree", [0.1, 0.5, 0.9, 1.0])
+def test_a_crop_is_an_enlarged_window_with_its_share_of_the_area(degree):
+    """On images that are their own coordinates, a window is told by its corners."""
+    height, width = 40, 60
+    coordinates = torch.stack(torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")).float()
+    cropped = crop(coordinates.expand(50, 2, height, width), degree=degree, generator=generator())
+    first, last = cropped[:, :, 0, 0], cropped[:, :, -1, -1]
+    torch.testing.assert_close(first, first.round())
+    assert (first >= 0).all()
+    assert (last.round() < torch.tensor([height, width])).all()
+    length = (last - first + 1).round()
+    assert (length.prod(dim=1) / (height * width) - (1 - degree)).abs().max() < 0.03
+    assert (length == length[0]).all()
+    assert len({tuple(corner.tolist()) for corner in first.round()}) > 5
+    rows, columns = (int(side) for side in length[0])
+    for image, (row, column) in zip(cropped, first.round().long().tolist(), strict=True):
+        window = coordinates[None, :, row : row + rows, column : column + columns]
+        truth = torch.nn.functional.interpolate(window, (height, width), mode="bilinear", align_corners=False)
+        torch.testing.assert_close(image, truth[0])
+
+
+def test_windows_reach_every_border():
+    coordinates = torch.stack(torch.meshgrid(torch.arange(6), torch.arange(6), indexing="ij")).float()
+    cropped = crop(coordinates.expand(400, 2, 6, 6), degree=0.75, generator=generator())
+    assert cropped[:, :, 0, 0].round().unique().tolist() == [0, 1, 2, 3]
+    assert cropped[:, :, -1, -1].round().unique().tolist() == [2, 3, 4, 5]
 
 
 @pytest.mark.usefixtures("as_installed")

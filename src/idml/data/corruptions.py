@@ -1,4 +1,4 @@
-"""Images made ambiguous in other ways than mixing: low resolution, blur, occlusion (IDML, TPAMI 2023, table 7).
+"""Images made ambiguous in other ways than mixing: low resolution, blur, occlusion (IDML, TPAMI 2023, table 7), crops.
 
 Each takes a rate, the chance of an image to be corrupted, and a degree from 0 (unchanged) to 1
 (nothing left to see), and works on whole batches on their own device.
@@ -77,6 +77,29 @@ def occlusion(
     rows, columns = covered
     is_covered = rows[:, None, :, None] & columns[:, None, None, :] & chosen
     return images.masked_fill(is_covered, fill)
+
+
+def crop(images: Images, *, rate: float = 1.0, degree: float = 0.5, generator: torch.Generator | None = None) -> Images:
+    """Enlarge a window with a share 1 − degree of the area, at least one pixel, from a random place.
+
+    The window has the image's own proportions.
+    """
+    chosen = _choose(images, rate, degree, generator)
+    size = tuple(images.shape[2:])
+    smaller = tuple(max(1, round(side * math.sqrt(1 - degree))) for side in size)
+    if smaller == size:
+        return images
+    rows, columns = (
+        (place * (side - length + 1)).long()[:, None] + torch.arange(length, device=images.device)  # (n, length)
+        for side, length, place in zip(size, smaller, uniform((2, len(images)), images, generator), strict=True)
+    )
+    image = torch.arange(len(images), device=images.device)[:, None, None]
+
+    def change(batch: Tensor) -> Tensor:
+        window = batch.movedim(1, 3)[image, rows[:, :, None], columns[:, None, :]].movedim(3, 1)
+        return functional.interpolate(window, size, mode="bilinear", align_corners=False)
+
+    return torch.where(chosen, in_float(images, change), images)
 
 
 def _choose(images: Images, rate: float, degree: float, generator: torch.Generator | None) -> Shaped[Tensor, "n 1 1 1"]:

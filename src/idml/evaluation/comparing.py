@@ -18,7 +18,7 @@ from torch import Tensor
 from idml.distances import Introspective
 from idml.embedding import Embedding
 from idml.errors import check_lengths
-from idml.numerics.precision import wide
+from idml.numerics.precision import exact_products, full_precision, wide
 from idml.numerics.products import directions, row_lengths
 
 ROUNDING = 2e-6  # of the largest squared length: more than any float32 product is wrong by
@@ -39,6 +39,7 @@ class Comparison:
     tolerance: float
     shifted_queries: Float[Tensor, "q d"]
     shifted_gallery: Float[Tensor, "m d"]
+    query_half: Float[Tensor, " q"]
     gallery_half: Float[Tensor, " m"]
 
     @classmethod
@@ -54,28 +55,53 @@ class Comparison:
         shifted_gallery = _shifted(gallery, mean)
         shifted_queries = shifted_gallery if same else _shifted(queries, mean)
         gallery_half = shifted_gallery.square().sum(dim=1) / 2
-        largest = float(gallery_half.max()) if len(gallery) else 0.0
-        if not same and len(queries):
-            largest = max(largest, float(shifted_queries.square().sum(dim=1).max()) / 2)
+        query_half = gallery_half if same else shifted_queries.square().sum(dim=1) / 2
+        largest = max((float(half.max()) for half in (query_half, gallery_half) if len(half)), default=0.0)
         tolerance = ROUNDING * largest if introspective is None else ROUNDING
-        return cls(queries, gallery, same, introspective, tolerance, shifted_queries, shifted_gallery, gallery_half)
+        return cls(
+            queries=queries,
+            gallery=gallery,
+            same=same,
+            introspective=introspective,
+            tolerance=tolerance,
+            shifted_queries=shifted_queries,
+            shifted_gallery=shifted_gallery,
+            query_half=query_half,
+            gallery_half=gallery_half,
+        )
 
-    def rough(self, rows: Int[Tensor, " q"], columns: slice = slice(None)) -> Float[Tensor, "q m"]:
-        """Distances up to `tolerance` and up to a constant a row, in float32; infinite to oneself.
+    def rough(
+        self,
+        rows: Int[Tensor, " q"],
+        columns: Int[Tensor, " m"] | None = None,
+        *,
+        out: Float[Tensor, "q m"] | None = None,
+    ) -> Float[Tensor, "q m"]:
+        """Distances of some queries to some gallery images, or to all, up to `tolerance`, in float32.
 
-        Semantic ones are half squared chords less the query's own half squared length.
+        Semantic ones are half squared chords. Infinite to oneself.
+        out: where to write them; memory that was used before is faster than new.
         """
         if self.introspective is not None:
-            values = self.introspective(self.queries[rows], self.gallery[columns])
+            values = self.introspective(self.queries[rows], self.gallery if columns is None else self.gallery[columns])
+            values = values.float() if out is None else out.copy_(values)
         else:
-            values = torch.addmm(
-                self.gallery_half[columns], self.shifted_queries[rows], self.shifted_gallery[columns].T, alpha=-1
-            )
+            chosen = slice(None) if columns is None else columns
+            half, gallery = self.gallery_half[chosen], self.shifted_gallery[chosen]
+            with full_precision(half.device), exact_products():
+                values = torch.addmm(half, self.shifted_queries[rows], gallery.T, alpha=-1, out=out)
+            values += self.query_half[rows, None]
         if self.same:
-            start, stop, _ = columns.indices(len(self.gallery))
-            inside = ((rows >= start) & (rows < stop)).nonzero()[:, 0]
-            values[inside, rows[inside] - start] = torch.inf
+            self._forget_oneself(values, rows, columns)
         return values
+
+    def _forget_oneself(self, values: Tensor, rows: Tensor, columns: Tensor | None) -> None:
+        place = torch.arange(len(self.gallery), device=rows.device)
+        if columns is not None:
+            place = torch.full_like(place, -1).index_copy_(0, columns, place[: len(columns)])
+        own = place[rows]
+        query = (own >= 0).nonzero()[:, 0]
+        values[query, own[query]] = torch.inf
 
     def rough_pairs(self, i: Int[Tensor, " k"], j: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
         """The same for listed pairs, up to `tolerance`."""
@@ -83,7 +109,9 @@ class Comparison:
             return self.exact(i, j).float()
         at_once = max(1, EXACT_AT_ONCE // self.gallery.semantic.shape[1])
         parts = [
-            self.gallery_half[some_j] - torch.linalg.vecdot(self.shifted_queries[some_i], self.shifted_gallery[some_j])
+            self.query_half[some_i]
+            + self.gallery_half[some_j]
+            - torch.linalg.vecdot(self.shifted_queries[some_i], self.shifted_gallery[some_j])
             for some_i, some_j in zip(i.split(at_once), j.split(at_once), strict=True)
         ]
         return torch.cat(parts) if parts else self.gallery_half[:0]

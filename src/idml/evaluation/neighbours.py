@@ -5,19 +5,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from idml.evaluation.comparing import Comparison
+from idml.progress import Progress, followed, no_progress
 
-MOST_ROWS = 256  # queries at once on the CPU: enough for a fast matrix product
+MOST_ROWS = 512  # queries at once on the CPU: enough for a fast matrix product
 BYTES = 32  # a distance costs while it is ranked: itself, its order, masks
 
 
 def row_chunks(comparison: Comparison, rows: Int[Tensor, " q"], memory: int) -> tuple[Int[Tensor, " k"], ...]:
     """Queries in groups whose distances to the whole gallery fit the memory, in bytes."""
     most = max(1, memory // (BYTES * max(1, len(comparison.gallery))))
-    return rows.split(min(most, MOST_ROWS) if rows.device.type == "cpu" else most)
+    return rows.split(min(most, MOST_ROWS) if rows.device.type == "cpu" else most) if len(rows) else ()
 
 
 def nearest(
-    comparison: Comparison, k: int, *, memory: int = 1 << 30
+    comparison: Comparison, k: int, *, memory: int = 1 << 30, progress: Progress = no_progress
 ) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
     """For each query the k nearest gallery images and their distances, nearest first.
 
@@ -29,9 +30,11 @@ def nearest(
         raise ValueError(f"k is {k}, and a query has {available} images to choose from: give 1 to {available}.")
     found, distances = [], []
     every = torch.arange(len(comparison.queries), device=comparison.queries.device)
-    for rows in row_chunks(comparison, every, memory):
-        rough = comparison.rough(rows)
-        limit = rough.kthvalue(k, dim=1, keepdim=True).values + 2 * comparison.tolerance
+    chunks = row_chunks(comparison, every, memory)
+    space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=every.device)
+    for rows in followed(chunks, "neighbours", progress):
+        rough = comparison.rough(rows, out=space[: len(rows)])
+        limit = rough.topk(k, dim=1, largest=False).values[:, -1:] + 2 * comparison.tolerance
         query, column = (rough <= limit).nonzero(as_tuple=True)  # k each, and those too close to call
         exact = comparison.exact(rows[query], column)
         query, column, exact = _in_order(query, column, exact)

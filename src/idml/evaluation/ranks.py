@@ -2,12 +2,16 @@
 
 The rank of an image is one more than the number of images closer to the query, so it is counted,
 not sorted for: a pass over the distances for each image of the class, and nothing to keep. Where
-classes are large, sorting is cheaper, and done.
+queries and gallery are one set, each distance is computed once and counted for both its ends.
+Where classes are large, sorting is cheaper, and done.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement, product
 
 import torch
 from jaxtyping import Int
@@ -15,8 +19,14 @@ from torch import Tensor
 
 from idml.evaluation.comparing import Comparison
 from idml.evaluation.neighbours import row_chunks
+from idml.progress import Progress, followed, no_progress
 
-STRETCH = 1 << 22  # distances at once on the CPU: 16 MiB, which a large cache holds
+TILE = 2048  # queries and gallery images at once on the CPU: enough for a fast matrix product
+LARGE_TILE = 8192  # elsewhere
+TILE_BYTES = 16  # a distance costs while it is counted: itself, its transpose, masks
+LANES = 8  # truth values, a byte each, in the 64-bit words that are added up at once
+WORDS = 128  # words whose lanes can be added without overflow
+WORTH_COPYING = 0.5  # of a tile's rows: if fewer have something to count, they are copied and the others left alone
 COUNTED = 64  # images of a class: up to here ranks are counted, beyond they are sorted for
 
 
@@ -39,19 +49,21 @@ def ranks_of_positives(
     gallery_labels: Int[Tensor, " m"] | None = None,
     *,
     memory: int = 1 << 30,
+    progress: Progress = no_progress,
 ) -> Ranks:
-    """Ranks of the gallery images of each query's class, the query itself left out by its index."""
-    gallery_labels = labels if gallery_labels is None else gallery_labels
-    members = _Members(gallery_labels, labels, same=comparison.same)
+    """Ranks of the gallery images of each query's class, the query itself left out by its index.
+
+    memory: bytes to use beyond the embeddings and the result.
+    """
+    members = _Members(labels if gallery_labels is None else gallery_labels, labels, same=comparison.same)
     ranks = torch.zeros(len(labels), members.most, dtype=torch.long, device=labels.device)
     by_number = members.number.argsort(stable=True)  # queries with as many positives go together
-    for rows in row_chunks(comparison, by_number, memory):
-        most = int(members.number[rows].max())
-        if most == 0:
-            continue
-        positives, is_there = members.of(rows, most)
-        rank = _counted if most <= COUNTED else _sorted
-        ranks[rows, :most] = _ascending(rank(comparison, rows, positives, is_there), is_there)
+    is_counted = members.number[by_number] <= COUNTED
+    for group in _counted(comparison, members, by_number[is_counted], memory, progress):
+        ranks[group.rows, : group.most] = _ascending(group.ranks, group.is_there)
+    for rows in followed(row_chunks(comparison, by_number[~is_counted], memory), "ranks in large classes", progress):
+        positives, is_there = members.of(rows)
+        ranks[rows, : positives.shape[1]] = _ascending(_sorted(comparison, rows, positives), is_there)
     return Ranks(ranks, members.number)
 
 
@@ -67,8 +79,9 @@ class _Members:
         self.number = self.stop - self.start - int(same)
         self.most = int(self.number.max()) if len(labels) else 0
 
-    def of(self, rows: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Gallery indices of the rows' positives (q, most), and which of them are there."""
+    def of(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Gallery indices of the rows' positives (q, most of them), and which of them are there."""
+        most = int(self.number[rows].max())
         place = self.start[rows, None] + torch.arange(most + self.same, device=rows.device)
         is_there = place < self.stop[rows, None]
         positives = self.order[place.clamp(max=len(self.order) - 1)]
@@ -86,50 +99,111 @@ def _ascending(ranks: Tensor, is_there: Tensor) -> Tensor:
     return ordered.masked_fill_(ordered == last, 0)
 
 
-def _counted(comparison: Comparison, rows: Tensor, positives: Tensor, is_there: Tensor) -> Tensor:
-    """Counts over one stretch of the gallery after another, each small enough to stay in the cache."""
-    query, column = is_there.nonzero(as_tuple=True)
-    value = torch.full(positives.shape, -torch.inf, device=rows.device)
-    value[query, column] = comparison.rough_pairs(rows[query], positives[query, column])
-    below, above = value - comparison.tolerance, value + comparison.tolerance
-    ranks = torch.ones_like(positives)
-    step = max(1, STRETCH // len(rows)) if rows.device.type == "cpu" else len(comparison.gallery)
-    for start in range(0, len(comparison.gallery), step):
-        stretch = slice(start, min(start + step, len(comparison.gallery)))
-        rough = comparison.rough(rows, stretch)
-        is_closer, is_within = (torch.empty(rough.shape, dtype=torch.bool, device=rows.device) for _ in range(2))
-        for column in range(positives.shape[1]):
-            own = positives[:, column]
-            closer = _count(torch.lt(rough, below[:, column, None], out=is_closer))
-            within = _count(torch.le(rough, above[:, column, None], out=is_within))
-            ranks[:, column] += closer
-            is_here = (own >= stretch.start) & (own < stretch.stop)
-            unclear = ((within - closer) > is_here.to(within.dtype)).nonzero()[:, 0]
-            if len(unclear):
-                doubtful = is_within[unclear] & ~is_closer[unclear]
-                ranks[unclear, column] += _closer_exactly(comparison, rows[unclear], own[unclear], doubtful, start)
-    return ranks
+class _Group:
+    """Queries with about as many positives, what is certainly closer than each of those, and their ranks so far."""
+
+    def __init__(self, comparison: Comparison, members: _Members, rows: Tensor):
+        self.rows = rows
+        self.positives, self.is_there = members.of(rows)
+        query, place = self.is_there.nonzero(as_tuple=True)
+        value = torch.full(self.positives.shape, -torch.inf, device=rows.device)  # nothing is closer than no positive
+        value[query, place] = comparison.rough_pairs(rows[query], self.positives[query, place])
+        value, nearest_first = value.sort(dim=1)
+        self.positives, self.is_there = (side.gather(1, nearest_first) for side in (self.positives, self.is_there))
+        self.below, self.above = value - comparison.tolerance, value + comparison.tolerance
+        self.ranks = torch.ones_like(self.positives)
+
+    @property
+    def most(self) -> int:
+        return self.positives.shape[1]
+
+
+def _counted(
+    comparison: Comparison, members: _Members, rows: Tensor, memory: int, progress: Progress
+) -> Sequence[_Group]:
+    tile = TILE if rows.device.type == "cpu" else LARGE_TILE
+    side = min(tile, max(1, math.isqrt(memory // TILE_BYTES)))
+    groups = [_Group(comparison, members, some) for some in rows.split(side) if len(rows)]
+    parts = len(groups) * -(-len(comparison.gallery) // side)
+    for group, columns, rough in followed(_tiles(comparison, groups, side), "ranks", progress, length=parts):
+        _count_closer(comparison, group, columns, rough)
+    return groups
+
+
+def _tiles(comparison: Comparison, groups: Sequence[_Group], side: int) -> Iterator[tuple[_Group, Tensor, Tensor]]:
+    """Rough distances of each group to all of the gallery, by parts; overwritten by the next ones."""
+    device = comparison.queries.device
+    space = torch.empty(2, side * side, device=device)
+
+    def rough(rows: Tensor, columns: Tensor) -> Tensor:
+        size = (len(rows), len(columns))
+        return comparison.rough(rows, columns, out=space[0, : math.prod(size)].view(size))
+
+    number = len(comparison.gallery)
+    if not comparison.same or sum(len(group.rows) for group in groups) < number:
+        for group, columns in product(groups, torch.arange(number, device=device).split(side)):
+            yield group, columns, rough(group.rows, columns)
+        return
+    for group, other in combinations_with_replacement(groups, 2):
+        values = rough(group.rows, other.rows)
+        yield group, other.rows, values
+        if other is not group:
+            yield other, group.rows, space[1, : values.numel()].view(values.shape[::-1]).copy_(values.T)
+
+
+def _count_closer(comparison: Comparison, group: _Group, columns: Tensor, rough: Tensor) -> None:
+    """Add to the group's ranks how many of these gallery images are closer than its positives."""
+    closest = rough.amin(dim=1)
+    is_column = torch.zeros(len(comparison.gallery), dtype=torch.bool, device=rough.device)
+    is_column[columns] = True
+    closer_mask, within_mask = _masks(rough)
+    for place in range(group.most):
+        active = (closest <= group.above[:, place]).nonzero()[:, 0]  # rows that have something here to count
+        if len(active) > len(rough) * WORTH_COPYING:
+            active, values = torch.arange(len(rough), device=rough.device), rough
+        elif len(active):
+            values = rough[active]
+        else:
+            continue
+        is_closer, is_within = closer_mask[: len(active)], within_mask[: len(active)]
+        closer = _count(torch.lt(values, group.below[active, place, None], out=is_closer))
+        within = _count(torch.le(values, group.above[active, place, None], out=is_within))
+        group.ranks[:, place].index_add_(0, active, closer)
+        own = group.positives[active, place]
+        unclear = (within - closer > is_column[own]).nonzero()[:, 0]
+        if len(unclear):
+            query, other = (is_within[unclear] & ~is_closer[unclear]).nonzero(as_tuple=True)
+            rows = group.rows[active[unclear]]
+            found = _closer_exactly(comparison, rows, own[unclear], query, columns[other])
+            group.ranks[active[unclear], place] += found
+
+
+def _masks(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for truth values beside each value, in rows of whole words: those past the end stay False."""
+    padded = -(-values.shape[1] // (LANES * WORDS)) * LANES * WORDS
+    first, second = torch.zeros(2, len(values), padded, dtype=torch.bool, device=values.device)
+    return first[:, : values.shape[1]], second[:, : values.shape[1]]
 
 
 def _count(mask: Tensor) -> Tensor:
-    """How many are True in each row; as bytes they are summed faster."""
-    return mask.view(torch.uint8).sum(dim=1, dtype=torch.int32)
+    """How many are True in each row: eight bytes are added as one word, which never carries from lane to lane."""
+    whole = mask.as_strided((len(mask), mask.stride(0)), mask.stride())
+    words = whole.view(torch.int64).view(len(mask), -1, WORDS).sum(dim=2)
+    return words.view(torch.uint8).sum(dim=1, dtype=torch.int32).long()
 
 
-def _closer_exactly(comparison: Comparison, rows: Tensor, own: Tensor, doubtful: Tensor, start: int) -> Tensor:
-    """How many of the doubtful images are closer than one's own, or as close and earlier in the gallery.
+def _closer_exactly(comparison: Comparison, rows: Tensor, own: Tensor, query: Tensor, other: Tensor) -> Tensor:
+    """How many other images are closer to each row than its own, or as close and earlier in the gallery.
 
-    doubtful: a mask over a stretch of the gallery that begins at `start`.
+    query, other: doubtful pairs, as a place in `rows` and a gallery index.
     """
-    query, other = doubtful.nonzero(as_tuple=True)
-    other = other + start
     mine = comparison.exact(rows, own)[query]
     theirs = comparison.exact(rows[query], other)
     is_closer = (theirs < mine) | ((theirs == mine) & (other < own[query]))
     return torch.zeros_like(rows).index_add_(0, query, is_closer.long())
 
 
-def _sorted(comparison: Comparison, rows: Tensor, positives: Tensor, _is_there: Tensor) -> Tensor:
+def _sorted(comparison: Comparison, rows: Tensor, positives: Tensor) -> Tensor:
     ordered, order = comparison.rough(rows).sort(dim=1, stable=True)
     _settle_near_ties(comparison, rows, ordered, order)
     place = torch.empty_like(order)

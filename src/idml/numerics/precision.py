@@ -1,6 +1,7 @@
 """Distances and losses are computed in float32 or better, whatever the backbone runs in."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -11,6 +12,17 @@ def full_precision(device: torch.device) -> AbstractContextManager:
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
+
+
+@contextmanager
+def exact_products() -> Iterator[None]:
+    """Products of float32 matrices in float32: TF32 and bfloat16, where a program allows them, keep three digits."""
+    allowed = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(allowed)
 
 
 def wide(tensor: Tensor) -> Tensor:

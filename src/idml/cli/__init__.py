@@ -1,0 +1,1 @@
+"""The command `idml`: one file a subcommand, and what they share."""

@@ -1,0 +1,73 @@
+"""The command line as a whole: its subcommands, and how mistakes are told."""
+
+import errno
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import idml
+from idml.cli.evaluate import evaluate
+
+MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own for a wrong option is 2
+
+app = typer.Typer(
+    name="idml",
+    help="Image retrieval that knows when it is not sure (Introspective Deep Metric Learning, TPAMI 2023).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command()(evaluate)
+
+
+def _show_version(is_asked: bool | None) -> None:
+    if is_asked:
+        typer.echo(f"idml {idml.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool | None,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+    ] = None,
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one or two lines on standard error, never a traceback."""
+    errors = Console(stderr=True, highlight=False, soft_wrap=True)
+    try:
+        app()
+    except ValueError as mistake:
+        errors.print(f"[bold red]error:[/] {_escaped(str(mistake))}")
+        sys.exit(MISTAKE)
+    except ModuleNotFoundError as missing:
+        errors.print(
+            f"[bold red]error:[/] {missing.name} is not installed: pip install 'idml\\[all]', or that package."
+        )
+        sys.exit(MISTAKE)
+    except OSError as failure:
+        errors.print(f"[bold red]error:[/] {_escaped(_told(failure))}")
+        sys.exit(MISTAKE)
+    except KeyboardInterrupt:
+        errors.print("interrupted: nothing half-written was left behind.")
+        sys.exit(INTERRUPTED)
+
+
+def _told(failure: OSError) -> str:
+    remedy = {
+        errno.ENOSPC: "The disk is full: free some space, or write elsewhere with --output.",
+        errno.EACCES: "You may not write or read there: choose another place with --output.",
+        errno.EROFS: "That place is read-only: choose another one with --output.",
+    }.get(failure.errno or 0, "")
+    where = f" ({failure.filename})" if failure.filename else ""
+    return f"{failure.strerror or failure}{where}. {remedy}".strip()
+
+
+def _escaped(text: str) -> str:
+    return text.replace("[", "\\[")

@@ -1,0 +1,192 @@
+"""How sure one may be of an answer, and whether that is honest.
+
+A logistic function of the distance and the uncertainty (Platt, 1999), fitted on queries of other
+classes, and the expected calibration error (Guo et al., ICML 2017) over bins of equally many
+queries (Nixon et al., CVPR workshops 2019). `counts` is as in `evaluation.uncertainty`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from idml.errors import unknown_name
+from idml.evaluation.ordering import Counts, Ordering, Score, among_first, as_asked, drawn_queries
+
+BINS = 15  # Guo et al.
+RIDGE = 1e-6  # on weights of standardised features: too little to be seen, enough to keep separable data finite
+NEWTON_STEPS = 50  # separable data take about 20, others 5 to 8
+SETTLED = 1e-10  # a Newton step this short is the last
+CONSTANT = 1e-9  # a feature that varies by less than this share of its size says nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """The confidence that a query's nearest neighbour is of its class.
+
+    sigmoid(bias + weight_alpha·α + weight_beta·β), where α = ‖ŝ_query − ŝ_neighbour‖ and
+    β = ‖u_query + u_neighbour‖.
+    """
+
+    bias: float
+    weight_alpha: float
+    weight_beta: float
+
+    def __post_init__(self):
+        for name, value in self.to_dict().items():
+            if not (isinstance(value, int | float) and math.isfinite(value)):
+                raise ValueError(f"{name} is {value!r}: a calibration needs finite numbers.")
+
+    @classmethod
+    def fit(cls, alpha: Float[Tensor, " n"], beta: Float[Tensor, " n"], is_right: Bool[Tensor, " n"]) -> Calibration:
+        """Maximum likelihood, with a ridge that keeps the weights finite on any data.
+
+        A feature that does not vary has weight 0. Where all are right, or all wrong, confidence is near 1, or 0.
+        """
+        _check_queries(alpha, beta, is_right)
+        features = torch.stack([alpha, beta], dim=1).double().cpu()  # three numbers are fitted: no work for a device
+        centre, scale = features.mean(dim=0), features.std(dim=0, correction=0)
+        is_constant = scale <= CONSTANT * features.abs().amax(dim=0)
+        scale = scale.masked_fill(is_constant, torch.inf)
+        standard = functional.pad((features - centre) / scale, (1, 0), value=1.0)  # a column of ones, for the bias
+        fitted = _logistic_regression(standard, is_right.double().cpu())
+        weights = fitted[1:] / scale
+        bias = fitted[0] - weights @ centre
+        return cls(bias=float(bias), weight_alpha=float(weights[0]), weight_beta=float(weights[1]))
+
+    def confidence(self, alpha: Float[Tensor, " n"], beta: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """From 0 to 1, in float64."""
+        return torch.sigmoid(self.bias + self.weight_alpha * alpha.double() + self.weight_beta * beta.double())
+
+    def to_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, float]) -> Calibration:
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise unknown_name("field of a calibration", name, known)
+        for name in known:
+            if name not in values:
+                raise ValueError(f"a calibration without {name!r}: give {', '.join(known)}.")
+        return cls(**values)
+
+
+def cross_fitted_confidence(
+    alpha: Float[Tensor, " n"],
+    beta: Float[Tensor, " n"],
+    is_right: Bool[Tensor, " n"],
+    groups: Int[Tensor, " n"],
+    *,
+    folds: int = 5,
+    seed: int = 0,
+) -> Float[Tensor, " n"]:
+    """Each query's confidence, by a calibration on queries of other classes: an honest one.
+
+    groups: the classes. Folds are made of whole classes, drawn by the seed; there are at most as many as classes.
+    """
+    _check_queries(alpha, beta, is_right)
+    if folds < 2:
+        raise ValueError(f"folds is {folds}: give at least 2, for each is judged by the others.")
+    classes, member = groups.unique(return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError("all queries are of one class: a calibration on other classes needs at least 2.")
+    folds = min(folds, len(classes))
+    generator = torch.Generator().manual_seed(seed)
+    fold = torch.randperm(len(classes), generator=generator).to(groups.device)[member] % folds
+    confidence = torch.empty_like(alpha, dtype=torch.float64)
+    for held in (fold == number for number in range(folds)):
+        calibration = Calibration.fit(alpha[~held], beta[~held], is_right[~held])
+        confidence[held] = calibration.confidence(alpha[held], beta[held])
+    return confidence
+
+
+def expected_calibration_error(
+    confidence: Float[Tensor, " n"], is_right: Bool[Tensor, " n"], counts: Counts | None = None, *, bins: int = BINS
+) -> Score:
+    """The mean over bins of |mean confidence − share right|; bins hold n/bins queries each, by rising confidence.
+
+    A query that lies across a border is shared between its bins, and so is a group of equal confidence.
+    """
+    drawn = drawn_queries(confidence, is_right, counts)
+    _check_bins(confidence, bins)
+    number, excess = Ordering.of(confidence).totals(drawn, confidence.double() - is_right.double())
+    return as_asked(_means_in_bins(number, excess, bins).abs().mean(dim=1), counts)
+
+
+class Reliability(NamedTuple):
+    """For each bin, by rising confidence: its mean confidence, the share that is right, and its number of queries.
+
+    The number is n/bins in all of them, and seldom whole: see `expected_calibration_error`.
+    """
+
+    confidence: Float[Tensor, " bins"]
+    share_right: Float[Tensor, " bins"]
+    number: Float[Tensor, " bins"]
+
+
+def reliability(confidence: Float[Tensor, " n"], is_right: Bool[Tensor, " n"], *, bins: int = BINS) -> Reliability:
+    """What `expected_calibration_error` compares, for a plot."""
+    drawn = drawn_queries(confidence, is_right, None)
+    _check_bins(confidence, bins)
+    by_confidence = Ordering.of(confidence)
+    mean_confidence, share_right = (
+        _means_in_bins(*by_confidence.totals(drawn, values), bins)[0] for values in (confidence, is_right)
+    )
+    return Reliability(mean_confidence, share_right, torch.full_like(share_right, len(confidence) / bins))
+
+
+def _means_in_bins(number: Float[Tensor, "b g"], sums: Float[Tensor, "b g"], bins: int) -> Float[Tensor, "b bins"]:
+    """The mean in each of so many stretches of equally many queries, from groups' numbers and sums."""
+    every = number.sum(dim=1, keepdim=True)
+    borders = every * torch.arange(1, bins + 1, device=every.device) / bins
+    return among_first(borders, number, sums).diff(dim=1, prepend=torch.zeros_like(every)) * bins / every
+
+
+def _logistic_regression(
+    features: Float[Tensor, "n d"], target: Float[Tensor, " n"], *, ridge: float = RIDGE
+) -> Float[Tensor, " d"]:
+    """Weights of least mean log loss + ridge·‖weights‖²/2, by Newton steps, halved until they do not go uphill."""
+
+    def loss(weights: Tensor) -> Tensor:
+        return functional.softplus((1 - 2 * target) * (features @ weights)).mean() + ridge * weights @ weights / 2
+
+    weights = features.new_zeros(features.shape[1])
+    for _ in range(NEWTON_STEPS):
+        share = torch.sigmoid(features @ weights)
+        slope = features.T @ (share - target) / len(target) + ridge * weights
+        curvature = (features.T * (share * (1 - share))) @ features / len(target)
+        step = torch.linalg.solve(curvature + ridge * torch.eye(len(weights), dtype=weights.dtype), slope)
+        while step.abs().max() > SETTLED and loss(weights - step) > loss(weights):
+            step = step / 2
+        weights = weights - step
+        if step.abs().max() <= SETTLED:
+            break
+    return weights
+
+
+def _check_queries(alpha: Tensor, beta: Tensor, is_right: Tensor) -> None:
+    shapes = [tuple(side.shape) for side in (alpha, beta, is_right)]
+    if len(set(shapes)) > 1 or alpha.ndim != 1 or len(alpha) == 0:
+        given = "{}, {} and {}".format(*shapes)
+        raise ValueError(f"alpha, beta and is_right have shapes {given}: give each query one of them.")
+    is_finite = alpha.isfinite() & beta.isfinite()
+    if not is_finite.all():
+        row = int((~is_finite).nonzero()[0])
+        raise ValueError(f"alpha or beta of query {row} is not finite: leave it out, or look for a diverged model.")
+
+
+def _check_bins(confidence: Tensor, bins: int) -> None:
+    lowest, highest = (float(extreme) for extreme in confidence.aminmax())
+    if lowest < 0 or highest > 1:
+        raise ValueError(f"confidence goes from {lowest:g} to {highest:g}: give shares in 0..1.")
+    if bins < 1:
+        raise ValueError(f"bins is {bins}: give at least 1.")

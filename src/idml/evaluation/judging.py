@@ -1,0 +1,262 @@
+"""One call for every score: retrieval, clustering and uncertainty of a set of embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from idml.distances import Cosine, Euclidean, Introspective
+from idml.embedding import Embedding
+from idml.errors import unknown_name
+from idml.evaluation.calibration import Calibration, cross_fitted_confidence, expected_calibration_error
+from idml.evaluation.clustering import clustering_scores
+from idml.evaluation.comparing import Comparison
+from idml.evaluation.correlation import NEIGHBOURS, Correlation, relative_correlation
+from idml.evaluation.inputs import as_class_numbers, as_embedding, check_uncertainty
+from idml.evaluation.intervals import RESAMPLES, Statistic, bootstrap
+from idml.evaluation.neighbours import nearest
+from idml.evaluation.ranks import Ranks, ranks_of_positives
+from idml.evaluation.retrieval import average_precision, average_precision_at_r, is_found, r_precision
+from idml.evaluation.scores import Queries, Scores, UncertaintyScores
+from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, spearman
+from idml.numerics.products import directions
+from idml.progress import Progress, no_progress
+
+Distance = Euclidean | Cosine | Introspective
+DISTANCES: dict[str, Distance] = {"euclidean": Euclidean(), "cosine": Cosine(), "introspective": Introspective()}
+MEMORY = 1 << 30  # bytes to use beyond the embeddings
+
+
+@torch.no_grad()
+def evaluate(
+    embedding: Any,
+    labels: Any,
+    *,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    ks: Sequence[int] = (1, 2, 4, 8),
+    clustering: bool = True,
+    distance: str | Distance = "euclidean",
+    calibration: Calibration | None = None,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    memory: int = MEMORY,
+    progress: Progress = no_progress,
+) -> Scores:
+    """Score embeddings: each image queries all others, or, given a gallery, that.
+
+    embedding, gallery: an `Embedding`; or rows, or a pair of semantic and uncertainty rows, as
+    tensors or numpy arrays, memory-mapped ones too. labels: class numbers, or names.
+    ks: K of Recall@K, as large as one likes. clustering: whether to run k-means for NMI, AMI and F1, of the queries.
+    distance: by which images are near. Euclidean and cosine order them alike; introspective is an ablation.
+    calibration: a confidence fitted elsewhere; without it, it is fitted on other classes of this set.
+    resamples: of the bootstrap behind the intervals; 0 leaves them out. memory: bytes to use beyond the embeddings.
+    progress: called with the name of a stage and the share of it that is done.
+
+    >>> rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
+    >>> scores = evaluate(rows, ["wren", "wren", "gull", "gull"], ks=(1,))
+    >>> scores.recall, scores.map_at_r, scores.nmi
+    ({1: 1.0}, 1.0, 1.0)
+    """
+    _check_options(ks, resamples, memory)
+    queries, own, others, of_gallery = _read(embedding, labels, gallery, gallery_labels)
+    distance = _as_distance(distance, queries, others)
+    introspective = distance if isinstance(distance, Introspective) else None
+    comparison = Comparison.of(queries, others, introspective=introspective)
+    ranks = ranks_of_positives(comparison, own, of_gallery, memory=memory, progress=progress)
+    found = _what_queries_did(ranks)
+    statistics = _retrieval_statistics(ranks, found, ks)
+    has_uncertainty = queries.uncertainty is not None and comparison.gallery.uncertainty is not None
+    if has_uncertainty:
+        found, calibration = _with_doubts(
+            comparison, found, own, calibration, seed=seed, memory=memory, progress=progress
+        )
+        statistics |= _uncertainty_statistics(found)
+    scored = {name: float(score(torch.ones(1, len(queries), device=own.device))) for name, score in statistics.items()}
+    clusters = None
+    if clustering:
+        clusters = clustering_scores(
+            queries, own, introspective=introspective, seed=seed, memory=memory, progress=progress
+        )
+    return Scores(
+        recall={k: scored.pop(f"recall@{k}") for k in ks},
+        precision_at_1=scored.pop("precision@1"),
+        r_precision=scored.pop("r_precision"),
+        map_at_r=scored.pop("map_at_r"),
+        mean_average_precision=scored.pop("map"),
+        nmi=None if clusters is None else clusters.nmi,
+        ami=None if clusters is None else clusters.ami,
+        f1=None if clusters is None else clusters.f1,
+        uncertainty=None
+        if calibration is None or not has_uncertainty
+        else UncertaintyScores(
+            **scored, calibration=calibration, correlation=_correlation(queries, seed=seed, memory=memory)
+        ),
+        distance=next((name for name, known in DISTANCES.items() if known == distance), str(distance)),
+        query_count=len(queries),
+        gallery_count=len(comparison.gallery) - int(comparison.same),
+        class_count=len(own.unique()),
+        lone_queries=int((ranks.number == 0).sum()),
+        intervals={}
+        if resamples == 0
+        else bootstrap(statistics, len(queries), resamples=resamples, seed=seed, device=own.device, progress=progress),
+        queries=found,
+    )
+
+
+def _what_queries_did(ranks: Ranks) -> Queries:
+    is_judged = ranks.number > 0
+
+    def of_all(values: Float[Tensor, " k"]) -> Float[Tensor, " q"]:
+        return values.new_full(is_judged.shape, torch.nan).masked_scatter_(is_judged, values)
+
+    return Queries(
+        first_rank=ranks.first,
+        is_judged=is_judged,
+        r_precision=of_all(r_precision(ranks)),
+        average_precision_at_r=of_all(average_precision_at_r(ranks)),
+        average_precision=of_all(average_precision(ranks)),
+    )
+
+
+def _retrieval_statistics(ranks: Ranks, found: Queries, ks: Sequence[int]) -> dict[str, Statistic]:
+    """Means over queries: Recall@K over all of them, the others over those that are judged."""
+    return {f"recall@{k}": partial(_mean, is_found(ranks, k)) for k in ks} | {
+        "precision@1": _among(found.is_judged, _mean, found.is_right),
+        "r_precision": _among(found.is_judged, _mean, found.r_precision),
+        "map_at_r": _among(found.is_judged, _mean, found.average_precision_at_r),
+        "map": _among(found.is_judged, _mean, found.average_precision),
+    }
+
+
+def _with_doubts(
+    comparison: Comparison,
+    found: Queries,
+    labels: Int[Tensor, " q"],
+    calibration: Calibration | None,
+    *,
+    seed: int,
+    memory: int,
+    progress: Progress,
+) -> tuple[Queries, Calibration]:
+    """Levels, and confidences by α and β to the nearest neighbour; the calibration given, or one of all these queries.
+
+    Queries of a single class cannot be calibrated on other classes: their confidence is not known.
+    """
+    neighbour = nearest(comparison, 1, memory=memory, progress=progress)[0][:, 0]
+    alpha, beta = _alpha_and_beta(comparison.queries, comparison.gallery[neighbour])
+    judged = found.is_judged
+    confidence = None
+    if calibration is not None:
+        confidence = calibration.confidence(alpha, beta)
+    else:
+        calibration = Calibration.fit(alpha[judged], beta[judged], found.is_right[judged])
+        if len(labels[judged].unique()) > 1:
+            confidence = torch.full_like(alpha, torch.nan)
+            confidence[judged] = cross_fitted_confidence(
+                alpha[judged], beta[judged], found.is_right[judged], labels[judged], seed=seed
+            )
+    return replace(found, level=comparison.queries.level, nearest=neighbour, confidence=confidence), calibration
+
+
+def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+    """α = ‖ŝₐ − ŝ_b‖ and β = ‖uₐ + u_b‖ of rows beside each other, in float64."""
+    alpha = torch.linalg.vector_norm(directions(a.semantic.double()) - directions(b.semantic.double()), dim=1)
+    uncertainties = [
+        side.uncertainty.double() for side in (a, b) if side.uncertainty is not None and side.uncertainty.shape[1]
+    ]
+    beta = sum(uncertainties, start=alpha.new_zeros(len(a), 1))
+    return alpha, torch.linalg.vector_norm(beta, dim=1)
+
+
+def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
+    assert found.level is not None
+    level, is_wrong = found.level.double(), ~found.is_right
+    statistics: dict[str, Statistic] = {
+        "mean_level": partial(_mean, level),
+        "r_auroc": _among(found.is_judged, r_auroc, level, is_wrong),
+        "aurc": _among(found.is_judged, aurc, level, is_wrong),
+        "excess_aurc": _among(found.is_judged, excess_aurc, level, is_wrong),
+        "spearman": _among(found.is_judged, spearman, level, found.average_precision),
+        "calibration_error": lambda counts: counts.new_full((len(counts),), torch.nan),
+    }
+    if found.confidence is not None:
+        error = _among(found.is_judged, expected_calibration_error, found.confidence, found.is_right)
+        statistics["calibration_error"] = error
+    return statistics
+
+
+def _mean(values: Shaped[Tensor, " n"], counts: Float[Tensor, "b n"]) -> Float[Tensor, " b"]:
+    counts = counts.double()
+    return counts @ values.double() / counts.sum(dim=1)
+
+
+def _among(chosen: Bool[Tensor, " n"], score: Callable[..., Tensor], *values: Shaped[Tensor, " n"]) -> Statistic:
+    """The score of the chosen queries alone."""
+    if chosen.all():
+        return partial(score, *values)
+    rows = chosen.nonzero()[:, 0]
+    inside = [side[rows] for side in values]
+    return lambda counts: score(*inside, counts.index_select(1, rows))
+
+
+def _correlation(embedding: Embedding, *, seed: int, memory: int) -> Correlation | None:
+    """None where it has no meaning: too few images, or some without any uncertainty, which have no direction."""
+    if len(embedding) <= NEIGHBOURS or bool((embedding.level == 0).any()):
+        return None
+    return relative_correlation(embedding, seed=seed, memory=memory)
+
+
+def _read(
+    embedding: Any, labels: Any, gallery: Any, gallery_labels: Any
+) -> tuple[Embedding, Int[Tensor, " q"], Embedding | None, Int[Tensor, " m"] | None]:
+    """Embeddings and class numbers, on one device, checked."""
+    if (gallery is None) != (gallery_labels is None):
+        missing = "gallery" if gallery is None else "gallery_labels"
+        raise ValueError(f"{missing} is missing: give a gallery with its labels, or neither.")
+    queries = as_embedding(embedding)
+    others = None if gallery is None else as_embedding(gallery, name="gallery")
+    own, of_gallery, classes = as_class_numbers(labels, gallery_labels)
+    for name, images, numbers in (("embedding", queries, own), ("gallery", others, of_gallery)):
+        if images is None or numbers is None:
+            continue
+        if len(images) == 0:
+            raise ValueError(f"the {name} is empty: give at least one image.")
+        if len(images) != len(numbers):
+            raise ValueError(f"the {name} has {len(images)} rows and {len(numbers)} labels: give each image one.")
+        check_uncertainty(images, name=name)
+    if others is not None and others.semantic.shape[1] != queries.semantic.shape[1]:
+        widths = f"{queries.semantic.shape[1]} dimensions and the gallery {others.semantic.shape[1]}"
+        raise ValueError(f"the embedding has {widths}: use one model for both.")
+    if len(classes) < 2:
+        raise ValueError(f"all {len(queries)} images are of one class, {classes[0]!r}: give at least two classes.")
+    return queries, own.to(queries.device), others, None if of_gallery is None else of_gallery.to(queries.device)
+
+
+def _as_distance(distance: str | Distance, queries: Embedding, gallery: Embedding | None) -> Distance:
+    if isinstance(distance, str):
+        if distance not in DISTANCES:
+            raise unknown_name("distance", distance, DISTANCES)
+        distance = DISTANCES[distance]
+    elif not isinstance(distance, Euclidean | Cosine | Introspective):
+        raise ValueError(f"distance is a {type(distance).__name__}: give one of idml.distances, or its name.")
+    has_uncertainty = all(side is None or side.uncertainty is not None for side in (queries, gallery))
+    if isinstance(distance, Introspective) and not has_uncertainty:
+        raise ValueError("the introspective distance needs uncertainty, which these embeddings lack: use 'euclidean'.")
+    return distance
+
+
+def _check_options(ks: Sequence[int], resamples: int, memory: int) -> None:
+    for k in ks:
+        if not isinstance(k, int) or k < 1:
+            raise ValueError(f"K is {k!r}: count at least 1 neighbour.")
+    if resamples < 0:
+        raise ValueError(f"resamples is {resamples}: give 0 for no intervals, or 1,000.")
+    if memory < 1:
+        raise ValueError(f"memory is {memory} bytes: give at least 1; 2**30 is 1 GiB.")

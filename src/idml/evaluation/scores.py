@@ -1,0 +1,155 @@
+"""What an evaluation finds: every score a fraction in 0..1 with its interval, and what each query did."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from idml.evaluation.calibration import Calibration
+from idml.evaluation.correlation import Correlation
+from idml.evaluation.intervals import Interval
+
+
+class Row(NamedTuple):
+    """One line of a table: a score under the name that people know it by."""
+
+    key: str  # in `Scores.intervals`, and of several runs that are compared
+    name: str
+    value: float
+    interval: Interval | None
+    lower_is_better: bool = False
+    is_share: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyScores:
+    """What the level is worth: see `idml.evaluation.uncertainty`, `.calibration` and `.correlation`.
+
+    NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all
+    queries, for use elsewhere; `calibration_error` is that of confidences fitted on other classes.
+    """
+
+    mean_level: float
+    r_auroc: float
+    aurc: float
+    excess_aurc: float
+    spearman: float
+    calibration_error: float
+    calibration: Calibration
+    correlation: Correlation | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Queries:
+    """What each query did; NaN for queries whose class has no other image."""
+
+    first_rank: Int[Tensor, " q"]  # of the nearest image of the class; 0 if there is none
+    is_judged: Bool[Tensor, " q"]  # whether there is another image of its class to find
+    r_precision: Float[Tensor, " q"]
+    average_precision_at_r: Float[Tensor, " q"]
+    average_precision: Float[Tensor, " q"]
+    level: Float[Tensor, " q"] | None = None
+    nearest: Int[Tensor, " q"] | None = None  # known where there is uncertainty
+    confidence: Float[Tensor, " q"] | None = None
+
+    @property
+    def is_right(self) -> Bool[Tensor, " q"]:
+        """Whether the nearest neighbour is of the query's class."""
+        return self.first_rank == 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of one set of embeddings.
+
+    recall counts queries whose class has no other image (`lone_queries`) as misses; all other
+    scores leave them out. nmi, ami and f1 are None where clustering was not asked for, uncertainty
+    where the embeddings have none. intervals: 95 % by bootstrap over queries, by the names in `rows`.
+    """
+
+    recall: dict[int, float]
+    precision_at_1: float
+    r_precision: float
+    map_at_r: float
+    mean_average_precision: float
+    nmi: float | None
+    ami: float | None
+    f1: float | None
+    uncertainty: UncertaintyScores | None
+    distance: str
+    query_count: int
+    gallery_count: int
+    class_count: int
+    lone_queries: int
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    queries: Queries | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self):
+        named = {f"recall[{k}]": value for k, value in self.recall.items()}
+        named |= {name: getattr(self, name) for name in ("precision_at_1", "r_precision", "map_at_r", "nmi", "f1")}
+        for name, value in named.items():
+            if value is not None and not 0 <= value <= 1 + 1e-9:
+                raise ValueError(f"{name} is {value}: a score is a fraction in 0..1.")
+
+    def rows(self) -> list[Row]:
+        """All scores in the order of a table."""
+        named = [(f"recall@{k}", f"Recall@{k}", value) for k, value in self.recall.items()]
+        named += [
+            ("precision@1", "Precision@1", self.precision_at_1),
+            ("r_precision", "R-Precision", self.r_precision),
+            ("map_at_r", "MAP@R", self.map_at_r),
+            ("map", "mAP", self.mean_average_precision),
+            ("nmi", "NMI", self.nmi),
+            ("ami", "AMI", self.ami),
+            ("f1", "F1", self.f1),
+        ]
+        rows = [Row(key, name, value, self.intervals.get(key)) for key, name, value in named if value is not None]
+        return rows + self._uncertainty_rows()
+
+    def _uncertainty_rows(self) -> list[Row]:
+        found = self.uncertainty
+        if found is None:
+            return []
+        rows = [
+            Row("r_auroc", "R-AUROC", found.r_auroc, None),
+            Row("aurc", "AURC", found.aurc, None, lower_is_better=True),
+            Row("excess_aurc", "excess AURC", found.excess_aurc, None, lower_is_better=True),
+            Row("spearman", "Spearman, level and AP", found.spearman, None, lower_is_better=True, is_share=False),
+            Row("calibration_error", "calibration error", found.calibration_error, None, lower_is_better=True),
+            Row("mean_level", "mean level", found.mean_level, None, is_share=False),
+        ]
+        if found.correlation is not None:
+            words = "of relative s and u"
+            rows += [
+                Row("jaccard", f"Jaccard {words}", found.correlation.jaccard, None, lower_is_better=True),
+                Row("mrr", f"MRR {words}", found.correlation.mrr, None, lower_is_better=True),
+                Row("cosine", f"cosine {words}", found.correlation.cosine, None, lower_is_better=True),
+            ]
+        return [row._replace(interval=self.intervals.get(row.key)) for row in rows]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Numbers, text and dicts only, ready for JSON; what has no meaning is None."""
+        names = [name for name in self.__dataclass_fields__ if name not in ("queries", "uncertainty", "intervals")]
+        values = {name: getattr(self, name) for name in names}
+        values["uncertainty"] = None if self.uncertainty is None else asdict(self.uncertainty)
+        values["intervals"] = {name: [interval.low, interval.high] for name, interval in self.intervals.items()}
+        return _without_nan(values)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{row.name:28}{100 * row.value:8.2f} %" if row.is_share else f"{row.name:28}{row.value:8.4g}"
+            for row in self.rows()
+        ]
+        return "\n".join(lines)
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nan(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

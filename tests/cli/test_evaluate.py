@@ -1,0 +1,136 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from idml import Embedding
+from idml.cli.app import main
+from idml.evaluation.embedded import Embedded
+
+
+def save(path: Path, *, noise: float = 0.5, seed: int = 0, uncertain: bool = True) -> Path:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(60) % 6
+    rows = torch.eye(6)[labels] + noise * torch.randn(60, 6, generator=generator)
+    uncertainty = torch.rand(60, 2, generator=generator) if uncertain else None
+    Embedded(embedding=Embedding(rows, uncertainty), labels=labels).save(path)
+    return path
+
+
+@pytest.fixture
+def idml(capsys, monkeypatch):
+    """Run the command; its exit code, standard output and standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["idml", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as end:
+            main()
+        output, errors = capsys.readouterr()
+        return int(end.value.code or 0), output, errors
+
+    return run
+
+
+def test_one_source_prints_a_table_and_leaves_scores_and_a_report(idml, tmp_path):
+    source = save(tmp_path / "test.npz")
+    code, output, _ = idml("evaluate", source, "--ks", "1,10,100,1000", "--resamples", "50")
+    assert code == 0
+    assert "Recall@1000" in output
+    assert "R-AUROC" in output
+    scores = json.loads((tmp_path / "test" / "scores.json").read_text())
+    assert scores["recall"]["1000"] == 1.0
+    assert scores["intervals"]["recall@1"][0] <= scores["recall"]["1"] <= scores["intervals"]["recall@1"][1]
+    assert "<html" in (tmp_path / "test" / "report.html").read_text()
+
+
+def test_json_is_all_that_is_printed_for_programs(idml, tmp_path):
+    source = save(tmp_path / "test.safetensors", uncertain=False)
+    code, output, _ = idml("evaluate", source, "--json", "--no-report", "--output", tmp_path / "out")
+    assert code == 0
+    assert json.loads(output) == json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_seeds_are_compared_in_pairs(idml, tmp_path):
+    ours = [save(tmp_path / f"ours{seed}.npz", noise=0.3, seed=seed) for seed in range(3)]
+    theirs = [save(tmp_path / f"theirs{seed}.npz", noise=0.7, seed=seed) for seed in range(3)]
+    against = [word for path in theirs for word in ("--against", path)]
+    options = ("--resamples", "0", "--no-clustering")
+    code, output, _ = idml("evaluate", *ours, *against, *options, "--output", tmp_path)
+    assert code == 0
+    assert "3 seeds" in output
+    difference = json.loads((tmp_path / "comparison.json").read_text())["map_at_r"]["difference"]
+    assert difference["mean"] > 0
+    assert not difference["is_inside_noise"]
+    _, output, _ = idml("evaluate", *ours, *(word for path in ours for word in ("--against", path)), *options)
+    assert "inside the noise" in output
+
+
+def test_images_from_elsewhere_are_told_from_those_inside(idml, tmp_path):
+    source, train, outside = (save(tmp_path / f"{name}.npz", seed=seed) for seed, name in enumerate("abc"))
+    code, output, _ = idml("evaluate", source, "--train", train, "--outside", outside, "--no-report")
+    assert code == 0
+    assert "Mahalanobis" in output
+    assert 0 < json.loads((tmp_path / "a" / "scores.json").read_text())["outside"]["nearest"]["auroc"] < 1
+
+
+def test_the_introspective_distance_takes_its_options(idml, tmp_path):
+    source = save(tmp_path / "a.npz")
+    options = ("--distance", "introspective", "--json", "--no-report", "--no-clustering", "--resamples", "0")
+    scores = [json.loads(idml("evaluate", source, *options, "--tau", tau)[1]) for tau in (0.5, 50)]
+    assert scores[0]["distance"] != scores[1]["distance"]
+    assert scores[0]["map_at_r"] != scores[1]["map_at_r"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.npz"], "there is no file nowhere.npz"),
+        (["{a}", "--ks", "1,x"], "--ks is '1,x'"),
+        (["{a}", "--ks", "0"], "K is 0"),
+        (["{a}", "--device", "abacus"], "device 'abacus' is not here"),
+        (["{a}", "--train", "{a}"], "--train and --outside go together"),
+        (["{a}", "--against", "{a}"], "one seed of each method"),
+        (["{a}", "{a}", "--against", "{a}"], "2 sources and 1 --against"),
+        (["{plain}", "--distance", "introspective"], "needs uncertainty"),
+        (["{a}", "--output", "{a}/below-a-file"], "Not a directory"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_or_two(idml, words, message, tmp_path):
+    places = {"a": save(tmp_path / "a.npz"), "plain": save(tmp_path / "plain.npz", uncertain=False)}
+    code, _, errors = idml("evaluate", "--no-report", *(word.format(**places) for word in words))
+    assert code == 1
+    assert message in errors
+    assert len(errors.strip().splitlines()) <= 2
+
+
+def test_a_misspelt_option_is_not_a_traceback(idml, tmp_path):
+    code, _, errors = idml("evaluate", save(tmp_path / "a.npz"), "--distanse", "cosine")
+    assert code == 2
+    assert "--distanse" in errors
+    assert "Traceback" not in errors
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost(idml, tmp_path, monkeypatch):
+    source = save(tmp_path / "a.npz")
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "scores.json").write_text("old")
+
+    def is_full(*_: object) -> None:
+        raise OSError(28, "No space left on device", "scores.json")
+
+    monkeypatch.setattr(os, "fsync", is_full)
+    code, _, errors = idml("evaluate", source, "--no-report")
+    assert code == 1
+    assert "The disk is full" in errors
+    assert (tmp_path / "a" / "scores.json").read_text() == "old"
+
+
+def test_the_module_runs_as_a_command():
+    found = subprocess.run([sys.executable, "-m", "idml", "--version"], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith("idml ")

@@ -1,0 +1,230 @@
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import spearmanr
+from sklearn.metrics import roc_auc_score
+
+import idml
+from idml import Embedding, evaluate
+from idml.distances import Introspective
+from idml.evaluation.calibration import Calibration
+
+
+def blobs(images: int = 60, classes: int = 5, *, seed: int = 0, noise: float = 0.8) -> tuple[Embedding, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(classes, (images,), generator=generator)
+    semantic = torch.randn(classes, 8, generator=generator)[labels]
+    semantic = semantic + noise * torch.randn(images, 8, generator=generator)
+    return Embedding(semantic, torch.rand(images, 4, generator=generator)), labels
+
+
+def neighbours_in_a_loop(embedding: Embedding, distance: Introspective | None = None) -> list[list[int]]:
+    """All others by their distance, in float64."""
+    unit = torch.nn.functional.normalize(embedding.semantic.double())
+    if distance is None:
+        matrix = torch.cdist(unit, unit, compute_mode="donot_use_mm_for_euclid_dist")
+    else:
+        assert embedding.uncertainty is not None
+        both = Embedding(unit, embedding.uncertainty.double())
+        matrix = distance(both, both)
+    rows = matrix.tolist()
+    return [sorted((j for j in range(len(rows)) if j != i), key=lambda j: rows[i][j]) for i in range(len(rows))]
+
+
+@pytest.mark.parametrize("distance", [None, Introspective(tau=2.0)])
+def test_all_scores_equal_loops_and_scikit_learn(distance):
+    embedding, labels = blobs()
+    scores = evaluate(embedding, labels, ks=(1, 3), distance=distance or "euclidean", resamples=0)
+    order = neighbours_in_a_loop(embedding, distance)
+    right = [[bool(labels[j] == labels[i]) for j in row] for i, row in enumerate(order)]
+    assert scores.recall == {k: pytest.approx(np.mean([any(row[:k]) for row in right])) for k in (1, 3)}
+    precisions = [[sum(row[: i + 1]) / (i + 1) for i in range(len(row))] for row in right]
+    average = [
+        sum(p for p, is_right in zip(ps, row, strict=True) if is_right) / sum(row)
+        for ps, row in zip(precisions, right, strict=True)
+    ]
+    assert scores.mean_average_precision == pytest.approx(np.mean(average))
+    assert scores.r_precision == pytest.approx(np.mean([sum(row[: sum(row)]) / sum(row) for row in right]))
+    is_wrong = [not row[0] for row in right]
+    level = embedding.level.double().numpy()
+    found = scores.uncertainty
+    assert found is not None
+    assert found.r_auroc == pytest.approx(roc_auc_score(is_wrong, level))
+    assert found.spearman == pytest.approx(spearmanr(level, average)[0])
+    accepted = np.array(is_wrong)[np.argsort(level)]
+    assert found.aurc == pytest.approx(np.mean(np.cumsum(accepted) / np.arange(1, len(accepted) + 1)))
+    assert found.mean_level == pytest.approx(level.mean())
+    assert scores.queries is not None
+    assert scores.queries.nearest is not None
+    assert scores.queries.nearest.tolist() == [row[0] for row in order]
+
+
+@given(seed=st.integers(0, 1000), memory=st.sampled_from([1, 10_000, 1 << 30]))
+@settings(max_examples=15)
+def test_memory_changes_no_score(seed, memory):
+    embedding, labels = blobs(40, 4, seed=seed)
+    options = {"resamples": 20, "clustering": True}
+    assert (
+        evaluate(embedding, labels, memory=memory, **options).to_dict()
+        == evaluate(embedding, labels, **options).to_dict()
+    )
+
+
+def test_a_gallery_is_searched_instead_of_the_queries():
+    embedding, labels = blobs()
+    gallery = Embedding(embedding.semantic.clone(), embedding.uncertainty)
+    scores = evaluate(embedding, labels, gallery=gallery, gallery_labels=labels, clustering=False)
+    assert scores.recall[1] == 1.0  # everybody finds its own copy
+    assert scores.gallery_count == 60
+    assert scores.nmi is None
+
+
+def test_lone_queries_are_misses_of_recall_and_left_out_elsewhere():
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0]])
+    scores = evaluate(Embedding(rows, torch.ones(3, 1)), torch.tensor([0, 0, 1]), clustering=False)
+    assert scores.recall[1] == pytest.approx(2 / 3)
+    assert scores.precision_at_1 == scores.r_precision == scores.map_at_r == scores.mean_average_precision == 1.0
+    assert scores.lone_queries == 1
+    assert scores.queries is not None
+    assert scores.queries.average_precision.isnan().tolist() == [False, False, True]
+    assert scores.uncertainty is not None
+    assert scores.uncertainty.aurc == 0.0  # the lone query is no error of the level
+
+
+def test_intervals_hold_the_score_and_shrink_with_more_queries():
+    widths = []
+    for images in (60, 600):
+        embedding, labels = blobs(images, noise=1.5)
+        scores = evaluate(embedding, labels, clustering=False)
+        interval = scores.intervals["map_at_r"]
+        assert interval.low < scores.map_at_r < interval.high
+        widths.append(interval.high - interval.low)
+    assert 2 < widths[0] / widths[1] < 5  # √10 = 3.2
+
+
+def test_intervals_are_those_of_resampled_queries():
+    embedding, labels = blobs(noise=1.5)
+    scores = evaluate(embedding, labels, clustering=False, resamples=4000)
+    assert scores.queries is not None
+    values = scores.queries.average_precision_at_r.numpy()
+    generator = np.random.default_rng(0)
+    means = [generator.choice(values, len(values)).mean() for _ in range(4000)]
+    interval = scores.intervals["map_at_r"]
+    assert [interval.low, interval.high] == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=0.01)
+
+
+def test_without_uncertainty_there_are_no_uncertainty_scores():
+    embedding, labels = blobs()
+    scores = evaluate(embedding.semantic, labels)
+    assert scores.uncertainty is None
+    assert "r_auroc" not in scores.intervals
+    assert scores.nmi is not None
+    assert scores.ami is not None
+
+
+def test_scores_without_meaning_are_null_in_json():
+    rows = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    scores = evaluate(Embedding(rows, torch.ones(4, 1)), torch.tensor([0, 0, 1, 1]), ks=(1,))
+    assert scores.uncertainty is not None
+    assert np.isnan(scores.uncertainty.r_auroc)  # no query is wrong
+    read = json.loads(json.dumps(scores.to_dict(), allow_nan=False))
+    assert read["uncertainty"]["r_auroc"] is None
+    assert read["recall"] == {"1": 1.0}
+
+
+def test_images_known_to_be_certain_have_level_zero():
+    embedding, labels = blobs()
+    scores = evaluate(Embedding.certain(embedding.semantic), labels, clustering=False)
+    assert scores.uncertainty is not None
+    assert scores.uncertainty.mean_level == 0
+    assert scores.uncertainty.r_auroc == pytest.approx(0.5)
+    assert scores.uncertainty.correlation is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])
+def test_numpy_arrays_and_memory_maps_are_scored_as_tensors_are(dtype, tmp_path):
+    embedding, labels = blobs()
+    array = embedding.semantic.numpy().astype(dtype)
+    stored = np.memmap(tmp_path / "rows", dtype=dtype, mode="w+", shape=array.shape)
+    stored[:] = array
+    stored.flush()
+    mapped = np.memmap(tmp_path / "rows", dtype=dtype, mode="r", shape=array.shape)
+    expected = evaluate(torch.from_numpy(array.astype(np.dtype(dtype).newbyteorder("="))), labels).to_dict()
+    assert evaluate(mapped, labels.numpy()).to_dict() == expected
+    assert evaluate(array[::-1], labels.flip(0)).recall == expected["recall"]
+
+
+def test_a_pair_of_arrays_is_semantic_and_uncertainty():
+    embedding, labels = blobs()
+    assert embedding.uncertainty is not None
+    pair = (embedding.semantic.numpy(), embedding.uncertainty.numpy())
+    assert evaluate(pair, labels).to_dict() == evaluate(embedding, labels).to_dict()
+
+
+def test_labels_may_be_names():
+    embedding, labels = blobs()
+    names = [f"class {int(label)}" for label in labels]
+    assert evaluate(embedding, names).to_dict() == evaluate(embedding, labels).to_dict()
+
+
+def test_a_calibration_from_elsewhere_is_used_as_it_is():
+    embedding, labels = blobs()
+    given_one = Calibration(bias=0.0, weight_alpha=0.0, weight_beta=0.0)
+    scores = evaluate(embedding, labels, calibration=given_one, resamples=0)
+    assert scores.uncertainty is not None
+    assert scores.queries is not None
+    assert scores.uncertainty.calibration == given_one
+    assert scores.queries.confidence is not None
+    assert scores.queries.confidence.unique().tolist() == [0.5]
+
+
+def test_progress_goes_from_stage_to_stage_up_to_one():
+    told: dict[str, list[float]] = {}
+    embedding, labels = blobs()
+    evaluate(embedding, labels, progress=lambda stage, share: told.setdefault(stage, []).append(share))
+    assert {"ranks", "neighbours", "clusters", "intervals"} <= set(told)
+    assert all(shares == sorted(shares) and shares[-1] == pytest.approx(1.0) for shares in told.values())
+
+
+@pytest.mark.usefixtures("as_installed")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"embedding": torch.full((60, 8), torch.nan)}, "embedding row 0 holds NaN"),
+        ({"embedding": torch.zeros(60, 8)}, "embedding row 0 is zero"),
+        ({"embedding": torch.zeros(0, 8), "labels": torch.zeros(0).long()}, "the embedding is empty"),
+        ({"embedding": Embedding(torch.ones(60, 8), torch.full((60, 2), torch.inf))}, "embedding uncertainty row 0"),
+        ({"embedding": [1, 2, 3]}, "embedding is a list"),
+        ({"embedding": np.ones((60, 8), dtype=int)}, "embedding has dtype int64"),
+        ({"labels": torch.zeros(60).long()}, "all 60 images are of one class, '0'"),
+        ({"labels": torch.arange(60)}, "no query has another image of its class"),
+        ({"labels": torch.arange(59)}, "the embedding has 60 rows and 59 labels"),
+        ({"labels": torch.rand(60)}, "labels have shape (60,) and dtype float32"),
+        ({"ks": (1, 0)}, "K is 0"),
+        ({"ks": (1.5,)}, "K is 1.5"),
+        ({"gallery": torch.ones(2, 8)}, "gallery_labels is missing"),
+        ({"gallery_labels": [1, 2]}, "gallery is missing"),
+        ({"gallery": torch.ones(2, 7), "gallery_labels": [0, 1]}, "8 dimensions and the gallery 7"),
+        ({"gallery": torch.ones(2, 8), "gallery_labels": ["a", "b"]}, "names on one side and numbers on the other"),
+        ({"distance": "euclidian"}, "unknown distance 'euclidian': did you mean 'euclidean'?"),
+        ({"distance": 3}, "distance is a int"),
+        ({"embedding": torch.ones(60, 8), "distance": "introspective"}, "needs uncertainty"),
+        ({"resamples": -1}, "resamples is -1"),
+        ({"memory": 0}, "memory is 0"),
+    ],
+)
+def test_mistakes_are_named(change, message):
+    embedding, labels = blobs()
+    arguments = {"embedding": embedding, "labels": labels} | change
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        evaluate(arguments.pop("embedding"), arguments.pop("labels"), **arguments)
+    assert len(str(error.value).splitlines()) <= 2
+
+
+def test_evaluate_is_a_public_name():
+    assert idml.evaluate is evaluate
