@@ -19,7 +19,7 @@ from idml.embedding import Embedding, check_embedding
 from idml.errors import check_lengths, unknown_name
 from idml.numerics.pairwise import half_squared_chords, half_squared_sums, lengths
 from idml.numerics.precision import full_precision, wide
-from idml.numerics.products import directions, row_lengths
+from idml.numerics.products import row_lengths, steady_directions, steady_sum
 from idml.numerics.softening import soften, softened
 
 BASES = ("euclidean", "cosine")
@@ -113,22 +113,20 @@ class Introspective:
             return self._apply(*_chords_and_missing(a, b, cosine=self._on_cosine), self._doubt(a, b))
 
     def of_rows(self, a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
-        """The distance of each image to the one beside it, without the others."""
+        """The distance of each image to the one beside it, without the others; the same wherever they stand."""
         self._check_base()
         if len(a) != len(b):
             raise ValueError(f"there are {len(a)} images beside {len(b)}: compare as many with as many.")
         with full_precision(a.device):
-            x, y = (directions(rows.semantic) for rows in _semantics(a, b))
-            chords = (x - y).square().sum(dim=1, keepdim=True) / 2
+            x, y = (steady_directions(rows.semantic) for rows in _semantics(a, b))
+            chords = steady_sum((x - y).square()) / 2
             missing = None
             if self._on_cosine:
                 missing = ((x == 0).all(dim=1, keepdim=True).to(x.dtype) + (y == 0).all(dim=1, keepdim=True)) / 2
             u_a, u_b = _uncertainties(a, b)
-            if self.pair_uncertainty == "norm_of_sum":
-                beta = lengths(_sum(u_a, u_b).square().sum(dim=1, keepdim=True) / 2, self.smoothing)
-            else:
-                beta = self._level(u_a) + self._level(u_b)
-            return self._apply(chords, missing, beta + self.gamma)[:, 0]
+            sides = [_sum(u_a, u_b)] if self.pair_uncertainty == "norm_of_sum" else [u_a, u_b]
+            norms = [lengths(steady_sum(side.square()) / 2, self.smoothing) for side in sides]
+            return self._apply(chords, missing, sum(norms, start=torch.zeros_like(chords)) + self.gamma)[:, 0]
 
     def relative_uncertainty(self, a: Embedding, b: Embedding) -> Float[Tensor, "n m"]:
         """β̃ = (β + γ)/α: above 1 the pair is more ambiguous than it is different.

@@ -136,6 +136,19 @@ def test_equal_images_come_in_the_order_of_the_gallery_at_any_place():
     assert (found.diff(dim=1) == 7).all()
 
 
+@pytest.mark.parametrize("introspective", [None, Introspective(), Introspective(pair_uncertainty="sum_of_norms")])
+@given(width=st.integers(1, 70), seed=st.integers(0, 1000))
+def test_exact_distances_do_not_depend_on_what_is_compared_beside_them(introspective, width, seed):
+    """A plain sum over fewer rows may come out otherwise in the last digit, and so break ties."""
+    generator = torch.Generator().manual_seed(seed)
+    embedding = Embedding(torch.randn(9, width, generator=generator), torch.randn(9, width, generator=generator))
+    comparison = Comparison.of(embedding, introspective=introspective)
+    i, j = torch.arange(9).repeat_interleave(9), torch.arange(9).repeat(9)
+    together = comparison.exact(i, j)
+    alone = torch.cat([comparison.exact(i[k : k + 1], j[k : k + 1]) for k in range(81)])
+    assert torch.equal(together, alone)
+
+
 def test_near_ties_do_not_flip_by_cancellation():
     """Images that differ by 1e-5 around a common direction: a plain float32 product orders half of them wrongly."""
     generator = torch.Generator().manual_seed(0)

@@ -19,7 +19,7 @@ from idml.distances import Introspective
 from idml.embedding import Embedding
 from idml.errors import check_lengths
 from idml.numerics.precision import exact_products, full_precision, wide
-from idml.numerics.products import directions, row_lengths
+from idml.numerics.products import directions, row_lengths, steady_directions, steady_sum
 
 ROUNDING = 2e-6  # of the largest squared length: more than any float32 product is wrong by
 EXACT_AT_ONCE = 1 << 22  # numbers held while pairs are compared exactly: 32 MiB of float64
@@ -125,7 +125,8 @@ class Comparison:
             if self.introspective is not None:
                 parts.append(self.introspective.of_rows(a, b))
             else:
-                parts.append((directions(a.semantic) - directions(b.semantic)).square().sum(dim=1) / 2)
+                difference = steady_directions(a.semantic) - steady_directions(b.semantic)
+                parts.append(steady_sum(difference.square())[:, 0] / 2)
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=i.device)
 
 

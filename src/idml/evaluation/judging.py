@@ -31,6 +31,7 @@ from idml.progress import Progress, no_progress
 Distance = Euclidean | Cosine | Introspective
 DISTANCES: dict[str, Distance] = {"euclidean": Euclidean(), "cosine": Cosine(), "introspective": Introspective()}
 MEMORY = 1 << 30  # bytes to use beyond the embeddings
+COPIES = 3  # of the embeddings in float32 that are held beside the distances
 
 
 @torch.no_grad()
@@ -66,6 +67,7 @@ def evaluate(
     """
     _check_options(ks, resamples, memory)
     queries, own, others, of_gallery = _read(embedding, labels, gallery, gallery_labels)
+    memory = _left_for_distances(memory, queries, others)
     distance = _as_distance(distance, queries, others)
     introspective = distance if isinstance(distance, Introspective) else None
     comparison = Comparison.of(queries, others, introspective=introspective)
@@ -250,6 +252,11 @@ def _as_distance(distance: str | Distance, queries: Embedding, gallery: Embeddin
     if isinstance(distance, Introspective) and not has_uncertainty:
         raise ValueError("the introspective distance needs uncertainty, which these embeddings lack: use 'euclidean'.")
     return distance
+
+
+def _left_for_distances(memory: int, *sides: Embedding | None) -> int:
+    copies = COPIES * torch.float32.itemsize * sum(side.semantic.numel() for side in sides if side is not None)
+    return max(memory - copies, memory // 4)
 
 
 def _check_options(ks: Sequence[int], resamples: int, memory: int) -> None:

@@ -35,6 +35,27 @@ def directions(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
     return (rows / square.masked_fill(at_zero, 1).sqrt()).masked_fill(at_zero, 0)
 
 
+def steady_sum(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n 1"]:
+    """The sum of each row, in an order that depends on nothing but its width.
+
+    A plain sum may differ in the last digit on another device, or beside fewer rows, and would break ties there.
+    """
+    if rows.shape[1] == 0:
+        return rows.new_zeros(len(rows), 1)
+    while rows.shape[1] > 1:
+        half = rows.shape[1] // 2
+        both = rows[:, :half] + rows[:, half : 2 * half]
+        rows = torch.cat([both, rows[:, 2 * half :]], dim=1) if rows.shape[1] % 2 else both
+    return rows
+
+
+def steady_directions(rows: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """`directions` by steady sums: equal rows are equal wherever they stand."""
+    square = steady_sum(rows.square())
+    at_zero = square == 0
+    return (rows / square.masked_fill(at_zero, 1).sqrt()).masked_fill(at_zero, 0)
+
+
 def compare(
     x: Tensor,
     y: Tensor | None,
