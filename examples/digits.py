@@ -14,13 +14,10 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from idml import Embedding, Objective
+from idml import Objective, evaluate
 from idml.data.corruptions import blur
 from idml.data.mixing import mixup
 from idml.distances import Introspective
-from idml.evaluation.comparing import Comparison
-from idml.evaluation.ranks import ranks_of_positives
-from idml.evaluation.retrieval import average_precision_at_r, recall_at
 from idml.models.heads import Heads
 
 SEEDS, STEPS, BATCH, DIM, FEATURES = 5, 300, 100, 16, 64
@@ -65,13 +62,6 @@ def train(images: Tensor, labels: Tensor, *, introspective: bool, seed: int) -> 
     return model.eval()
 
 
-@torch.no_grad()
-def retrieve(embedding: Embedding, labels: Tensor) -> tuple[float, float]:
-    """Recall@1 and MAP@R: mean average precision over as many neighbours as the class has other images."""
-    ranks = ranks_of_positives(Comparison.of(embedding), labels)
-    return recall_at(ranks, (1,))[1], average_precision_at_r(ranks).mean().item()
-
-
 def main() -> None:
     images, labels = load()
     is_training = labels < 5
@@ -85,7 +75,8 @@ def main() -> None:
         start, scores = time.perf_counter(), []
         for seed in range(SEEDS):
             model = train(train_images, train_labels, introspective=introspective, seed=seed)
-            scores.append(retrieve(model(test_images), test_labels))
+            found = evaluate(model(test_images), test_labels, clustering=False, resamples=0)
+            scores.append((found.recall[1], found.map_at_r))
         columns = [
             f"{100 * statistics.mean(column):.1f} ± {100 * statistics.stdev(column):.1f}"
             for column in zip(*scores, strict=True)
