@@ -11,7 +11,6 @@ float32, by parts, with nothing done to it. Clustering: see `benchmarks/clusteri
 
 import argparse
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -67,6 +66,12 @@ def product(rows: Tensor, _labels: Tensor) -> dict[str, float]:
 CONTENDERS = {"ours": ours, "pytorch-metric-learning": peer, "product": product}
 
 
+def resident(what: str) -> int:
+    """This process's memory now (VmRSS) or at its peak (VmHWM), in KiB."""
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith(what))
+
+
 def run_alone(name: str, images: int, threads: int) -> None:
     """In a process of its own: print seconds, peak memory in MB beyond the embeddings, and scores."""
     torch.set_num_threads(threads)
@@ -76,11 +81,12 @@ def run_alone(name: str, images: int, threads: int) -> None:
         faiss.omp_set_num_threads(threads)
     rows, labels = draw(images)
     CONTENDERS[name](*draw(1000))  # imports and warm-up
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of drawing
+    before = resident("VmRSS")
     start = time.perf_counter()
     scores = CONTENDERS[name](rows, labels)
     seconds = time.perf_counter() - start
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = (resident("VmHWM") - before) / 1024
     print(json.dumps({"seconds": round(seconds, 2), "peak_mb": round(peak), **scores}))
 
 
@@ -100,10 +106,10 @@ def main() -> None:
     if options.alone:
         run_alone(options.alone, options.images, options.threads)
         return
-    found = {
-        name: [measure(name, options.images, options.threads) for name in [name] * options.rounds]
-        for name in CONTENDERS
-    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in CONTENDERS}
+    for _ in range(options.rounds):
+        for name, runs in found.items():
+            runs.append(measure(name, options.images, options.threads))
     print(
         f"torch {torch.__version__}, {options.threads} threads, {options.images:,} × {DIM}, medians of {options.rounds}"
     )

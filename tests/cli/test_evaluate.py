@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,18 +73,24 @@ def test_seeds_are_compared_in_pairs(idml, tmp_path):
 
 
 def test_images_from_elsewhere_are_told_from_those_inside(idml, tmp_path):
-    source, train, outside = (save(tmp_path / f"{name}.npz", seed=seed) for seed, name in enumerate("abc"))
-    code, output, _ = idml("evaluate", source, "--train", train, "--outside", outside, "--no-report")
+    source, train = (save(tmp_path / f"{name}.npz", seed=seed, noise=0.1) for seed, name in enumerate("ab"))
+    elsewhere = -torch.eye(6).repeat(5, 1) + 0.1 * torch.randn(30, 6)
+    np.savez(tmp_path / "c.npz", semantic=elsewhere.numpy(), uncertainty=np.full((30, 2), 9.0))  # without labels
+    code, output, _ = idml(
+        "evaluate", source, "--train", train, "--outside", tmp_path / "c.npz", "--no-report", "--by-class"
+    )
     assert code == 0
     assert "Mahalanobis" in output
-    assert 0 < json.loads((tmp_path / "a" / "scores.json").read_text())["outside"]["nearest"]["auroc"] < 1
+    found = json.loads((tmp_path / "a" / "scores.json").read_text())["outside"]
+    assert found["nearest"]["auroc"] == found["level"]["auroc"] == 1.0
+    assert found["mean_level_outside"] > found["mean_level_inside"]
 
 
 def test_the_introspective_distance_takes_its_options(idml, tmp_path):
     source = save(tmp_path / "a.npz")
     options = ("--distance", "introspective", "--json", "--no-report", "--no-clustering", "--resamples", "0")
     scores = [json.loads(idml("evaluate", source, *options, "--tau", tau)[1]) for tau in (0.5, 50)]
-    assert scores[0]["distance"] != scores[1]["distance"]
+    assert [score["introspective"]["tau"] for score in scores] == [0.5, 50]
     assert scores[0]["map_at_r"] != scores[1]["map_at_r"]
 
 
@@ -98,11 +105,18 @@ def test_the_introspective_distance_takes_its_options(idml, tmp_path):
         (["{a}", "--against", "{a}"], "one seed of each method"),
         (["{a}", "{a}", "--against", "{a}"], "2 sources and 1 --against"),
         (["{plain}", "--distance", "introspective"], "needs uncertainty"),
-        (["{a}", "--output", "{a}/below-a-file"], "Not a directory"),
+        (["{a}", "--output", "{a}/below-a-file"], "A file is in the way"),
+        (["{a}", "--tau", "3"], "--tau is for --distance introspective"),
+        (["{a}", "--memory", "0"], "--memory is 0 GiB"),
+        (["{a}", "--memory", "inf"], "--memory is inf GiB"),
+        (["{a}", "--device", "meta"], "device 'meta' is not here"),
+        (["{a}", "--images", "nowhere"], "--images: there is no folder nowhere"),
+        (["{a}", "{nan}"], "nan.npz: embedding row 0 holds NaN"),
     ],
 )
 def test_mistakes_are_told_in_a_line_or_two(idml, words, message, tmp_path):
     places = {"a": save(tmp_path / "a.npz"), "plain": save(tmp_path / "plain.npz", uncertain=False)}
+    places["nan"] = save(tmp_path / "nan.npz", noise=float("nan"))
     code, _, errors = idml("evaluate", "--no-report", *(word.format(**places) for word in words))
     assert code == 1
     assert message in errors
@@ -129,6 +143,25 @@ def test_a_full_disk_is_told_and_nothing_is_lost(idml, tmp_path, monkeypatch):
     assert code == 1
     assert "The disk is full" in errors
     assert (tmp_path / "a" / "scores.json").read_text() == "old"
+
+
+def test_results_are_safe_when_nobody_reads_the_table(tmp_path):
+    source = save(tmp_path / "a.npz")
+    command = f"{sys.executable} -m idml evaluate {source} --resamples 10 --no-clustering | true"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (tmp_path / "a" / "scores.json").exists()
+    assert (tmp_path / "a" / "report.html").exists()
+    assert "Traceback" not in found.stderr
+
+
+def test_an_interruption_is_told(idml, tmp_path, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("idml.cli.evaluate.judge", interrupt)
+    code, _, errors = idml("evaluate", save(tmp_path / "a.npz"))
+    assert code == 130
+    assert "interrupted: nothing half-written was left behind" in errors
 
 
 def test_the_module_runs_as_a_command():

@@ -1,4 +1,5 @@
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +78,28 @@ def test_files_that_lack_something_say_what(arrays, message, tmp_path):
     np.savez(tmp_path / "rows.npz", **arrays)
     with pytest.raises(ValueError, match=re.escape(f"rows.npz: {message}")):
         Embedded.load(tmp_path / "rows.npz")
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_changed_levels_with_odd_names_or_shapes_are_named(tmp_path):
+    good = {"semantic": np.ones((2, 2)), "labels": np.arange(2)}
+    for name, values, message in (
+        ("changed/blur/x", np.ones(2), "'changed/blur/x' names no change"),
+        ("changed/blur", np.ones(2), "'changed/blur' names no change"),
+        ("changed/blur/0.5", np.ones((2, 1)), "changed/blur/0.5 has shape (2, 1)"),
+    ):
+        arrays: dict[str, Any] = good | {name: values}
+        np.savez(tmp_path / "rows.npz", **arrays)
+        with pytest.raises(ValueError, match=re.escape(message)):
+            Embedded.load(tmp_path / "rows.npz")
+
+
+def test_other_metadata_is_left_alone(tmp_path):
+    from safetensors.torch import save_file
+
+    rows = {"semantic": torch.ones(2, 2), "labels": torch.arange(2)}
+    save_file(rows, tmp_path / "rows.safetensors", metadata={"note": "[v1] trained"})
+    assert len(Embedded.load(tmp_path / "rows.safetensors").labels) == 2
 
 
 def test_files_that_cannot_be_read_say_so(tmp_path):

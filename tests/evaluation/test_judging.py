@@ -1,5 +1,6 @@
 import json
 import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,7 +210,16 @@ def test_progress_goes_from_stage_to_stage_up_to_one():
         ({"ks": (1.5,)}, "K is 1.5"),
         ({"gallery": torch.ones(2, 8)}, "gallery_labels is missing"),
         ({"gallery_labels": [1, 2]}, "gallery is missing"),
-        ({"gallery": torch.ones(2, 7), "gallery_labels": [0, 1]}, "8 dimensions and the gallery 7"),
+        ({"gallery": torch.ones(2, 7), "gallery_labels": [0, 1]}, "have 8 dimensions, and 7 in the gallery"),
+        (
+            {"gallery": (torch.ones(2, 8), torch.ones(2, 3)), "gallery_labels": [0, 1]},
+            "uncertainty embeddings have 4 dimensions, and 3 in the gallery",
+        ),
+        ({"ks": 5}, "ks is 5: give a list"),
+        ({"ks": (True,)}, "K is True"),
+        ({"calibration": {"bias": 1.0}}, "calibration is a dict"),
+        ({"embedding": torch.full((60, 8), 1e-30)}, "embedding row 0 is too short"),
+        ({"changed_levels": {"blur": {0.5: torch.ones(3)}}}, "rises/blur/0.5: (3,) levels of 60 images"),
         ({"gallery": torch.ones(2, 8), "gallery_labels": ["a", "b"]}, "names on one side and numbers on the other"),
         ({"distance": "euclidian"}, "unknown distance 'euclidian': did you mean 'euclidean'?"),
         ({"distance": 3}, "distance is a int"),
@@ -224,6 +234,78 @@ def test_mistakes_are_named(change, message):
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         evaluate(arguments.pop("embedding"), arguments.pop("labels"), **arguments)
     assert len(str(error.value).splitlines()) <= 2
+
+
+@pytest.mark.usefixtures("as_installed")
+def test_k_may_be_repeated_huge_and_of_any_integer_type():
+    embedding, labels = blobs()
+    ks: list[Any] = [np.int64(1), 1, 10**30]
+    scores = evaluate(embedding, labels, ks=ks, resamples=0, clustering=False)
+    assert list(scores.recall) == [1, 10**30]
+    assert scores.recall[10**30] == 1.0
+
+
+def test_a_gallery_without_uncertainty_counts_as_certain():
+    embedding, labels = blobs()
+    gallery, others = blobs(seed=1)
+    found = evaluate(embedding, labels, gallery=gallery.semantic, gallery_labels=others)
+    certain = evaluate(embedding, labels, gallery=Embedding.certain(gallery.semantic), gallery_labels=others)
+    assert found.uncertainty is not None
+    assert found.to_dict() == certain.to_dict()
+
+
+def test_a_gallery_has_its_own_labels_and_may_lack_a_class():
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.1]])
+    gallery = torch.tensor([[1.0, 0.1], [0.1, 1.0]])
+    scores = evaluate(rows, [0, 1, 2], gallery=gallery, gallery_labels=[1, 0], ks=(1, 2), clustering=False)
+    assert scores.recall == {1: 0.0, 2: pytest.approx(2 / 3)}
+    assert scores.lone_queries == 1
+    assert scores.mean_average_precision == pytest.approx(0.5)
+
+
+def test_large_classes_are_scored_alike_whatever_the_memory():
+    embedding, labels = blobs(300, 2, noise=3.0)
+    options = {"resamples": 0, "clustering": False}
+    scores = evaluate(embedding, labels, **options)
+    assert evaluate(embedding, labels, memory=20_000, **options).to_dict() == scores.to_dict()
+    order = neighbours_in_a_loop(embedding)
+    assert scores.recall[1] == pytest.approx(
+        np.mean([bool(labels[row[0]] == labels[i]) for i, row in enumerate(order)])
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 40])
+@pytest.mark.parametrize(
+    "distance", [Introspective(), Introspective(strict=True), Introspective("cosine", strict=True)], ids=str
+)
+def test_introspective_ranks_are_exact_in_a_tight_cluster(distance, classes):
+    """There a float32 product divided by a small α is off by far more than its own rounding."""
+    generator = torch.Generator().manual_seed(0)
+    common = torch.randn(1, 64, generator=generator)
+    rows = common + 0.05 * torch.randn(120, 64, generator=generator)
+    embedding = Embedding(rows, 0.02 * torch.randn(120, 4, generator=generator))
+    labels = torch.arange(120) % classes
+    scores = evaluate(embedding, labels, distance=distance, resamples=0, clustering=False)
+    order = neighbours_in_a_loop(embedding, distance)
+    assert scores.queries is not None
+    first = [next(place for place, j in enumerate(row, 1) if labels[j] == labels[i]) for i, row in enumerate(order)]
+    assert scores.queries.first_rank.tolist() == first
+
+
+def test_vectors_of_the_same_direction_are_equally_far():
+    rows = torch.tensor([[0.0, 1.0], [5.0, 5.0], [1.0, 1.0], [3.0, 3.0], [0.1, 0.1]])
+    scores = evaluate(rows, [0, 1, 0, 1, 1], clustering=False, resamples=0)
+    assert scores.queries is not None
+    assert scores.queries.first_rank.tolist() == [2, 2, 4, 1, 1]  # equal ones come in the order of the gallery
+
+
+def test_the_share_that_rises_is_scored_where_it_is_known():
+    embedding, labels = blobs()
+    changed = embedding.level + torch.tensor([1.0, -1.0]).repeat(30)
+    changed[:20] = torch.nan
+    scores = evaluate(embedding, labels, changed_levels={"blur": {0.5: changed}}, clustering=False)
+    assert scores.rises == {"blur": {0.5: 0.5}}
+    assert scores.intervals["rises/blur/0.5"].low < 0.5 < scores.intervals["rises/blur/0.5"].high
 
 
 def test_evaluate_is_a_public_name():

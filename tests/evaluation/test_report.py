@@ -247,16 +247,15 @@ def test_a_report_that_fails_midway_leaves_the_old_one(place, tmp_path, monkeypa
     assert [found.name for found in tmp_path.iterdir()] == ["report.html"]
 
 
-@pytest.mark.parametrize("distance", ["euclidean", "introspective"])
+@pytest.mark.parametrize("introspective", [None, Introspective(tau=2.0)])
 @pytest.mark.parametrize("k", [1, 3, 29, 100])
-def test_pictured_neighbours_are_the_exact_nearest_and_never_the_query(distance, k):
+def test_pictured_neighbours_are_the_exact_nearest_and_never_the_query(introspective, k):
     """Also among duplicates, of which there are more than neighbours asked for."""
     rows = embedding(30)
     same = torch.cat([torch.zeros(10, dtype=torch.long), torch.arange(10, 30)])
     images = Embedded(embedding=rows[same], labels=torch.arange(30) % 3)
     chosen = torch.tensor([9, 0, 5, 17, 9, 29])
-    found = nearest_of(chosen, images, k=k, distance=distance, memory=MEMORY)
-    introspective = Introspective() if distance == "introspective" else None
+    found = nearest_of(chosen, images, k=k, introspective=introspective, memory=MEMORY)
     every = nearest(Comparison.of(images.embedding, introspective=introspective), min(k, 29))[0]
     assert torch.equal(found, every[chosen])
     assert (found != chosen[:, None]).all()
@@ -264,15 +263,15 @@ def test_pictured_neighbours_are_the_exact_nearest_and_never_the_query(distance,
 
 def test_a_query_that_is_in_the_gallery_too_is_found_there():
     images = embedded(6, gallery=embedded(6))
-    found = nearest_of(torch.tensor([4, 1]), images, k=2, distance="cosine", memory=MEMORY)
+    found = nearest_of(torch.tensor([4, 1]), images, k=2, introspective=None, memory=MEMORY)
     assert found[:, 0].tolist() == [4, 1]
 
 
 def test_the_nearest_of_all_is_the_same_whether_known_or_searched():
     images = embedded()
     queries = queries_of(images)
-    known = nearest_of_all(queries, images, distance="euclidean", memory=MEMORY)
-    searched = nearest_of_all(replace(queries, nearest=None), images, distance="euclidean", memory=MEMORY)
+    known = nearest_of_all(queries, images, introspective=None, memory=MEMORY)
+    searched = nearest_of_all(replace(queries, nearest=None), images, introspective=None, memory=MEMORY)
     assert known is not None
     assert searched is not None
     assert torch.equal(known.place, searched.place)
@@ -291,7 +290,7 @@ def test_queries_are_chosen_by_their_precision_and_level_and_among_equals_by_dis
     queries = queries_of(images)
     precision = (10 * queries.average_precision_at_r).round()  # so that many are equal
     queries = replace(queries, average_precision_at_r=precision)
-    closest = nearest_of_all(queries, images, distance="euclidean", memory=MEMORY)
+    closest = nearest_of_all(queries, images, introspective=None, memory=MEMORY)
     assert closest is not None
     assert queries.level is not None
     best, worst, certain, uncertain = (group.rows.tolist() for group in chosen_groups(queries, closest))
@@ -329,12 +328,6 @@ def test_of_many_classes_those_with_the_most_errors_are_shown():
     shown = Confusions.of(own, taken_for).classes_to_show()
     assert len(set(shown)) == MOST_CLASSES
     assert set(shown) <= {*range(20), *range(41, 61)}
-
-
-def test_a_distance_with_options_of_its_own_is_remarked_on(tmp_path):
-    images = embedded()
-    _, _, remarks = written(tmp_path, images, scored(images, distance=Introspective(tau=3.0)))
-    assert remarks[0].startswith("neighbours are shown by semantic embeddings, for Introspective(")
 
 
 def test_mistakes_are_named_with_a_remedy(tmp_path):

@@ -10,7 +10,7 @@ from rich.console import Console
 import idml
 from idml.cli.evaluate import evaluate
 
-MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own for a wrong option is 2
+MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own are 2 for a wrong option and 130 for an interruption
 
 app = typer.Typer(
     name="idml",
@@ -54,15 +54,18 @@ def main() -> None:
     except OSError as failure:
         errors.print(f"[bold red]error:[/] {_escaped(_told(failure))}")
         sys.exit(MISTAKE)
-    except KeyboardInterrupt:
-        errors.print("interrupted: nothing half-written was left behind.")
-        sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            errors.print("interrupted: nothing half-written was left behind.")
+        raise
 
 
 def _told(failure: OSError) -> str:
     remedy = {
         errno.ENOSPC: "The disk is full: free some space, or write elsewhere with --output.",
         errno.EACCES: "You may not write or read there: choose another place with --output.",
+        errno.EEXIST: "A file is in the way: choose another place with --output.",
+        errno.ENOTDIR: "A file is in the way: choose another place with --output.",
         errno.EROFS: "That place is read-only: choose another one with --output.",
     }.get(failure.errno or 0, "")
     where = f" ({failure.filename})" if failure.filename else ""

@@ -1,5 +1,7 @@
 """Which device the command works on."""
 
+from dataclasses import replace
+
 import torch
 
 from idml.embedding import Embedding
@@ -12,7 +14,7 @@ def chosen_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
+        float(torch.zeros(1, device=device))
     except (RuntimeError, AssertionError, NotImplementedError):
         raise ValueError(f"device {name!r} is not here: use --device cpu, or install a PyTorch that has it.") from None
     return device
@@ -20,8 +22,6 @@ def chosen_device(name: str) -> torch.device:
 
 def moved(embedded: Embedded, device: torch.device) -> Embedded:
     """The same images, their embeddings on the device."""
-    from dataclasses import replace
-
     s, u = embedded.embedding.semantic.to(device), embedded.embedding.uncertainty
     gallery = None if embedded.gallery is None else moved(embedded.gallery, device)
     return replace(embedded, embedding=Embedding(s, None if u is None else u.to(device)), gallery=gallery)

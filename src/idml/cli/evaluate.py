@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,11 +18,13 @@ from idml.cli.tables import detection_table, scores_table, spreads_table
 from idml.distances import Introspective
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.judging import evaluate as judge
-from idml.evaluation.ood import OodScores, ood_scores
-from idml.evaluation.scores import Scores
+from idml.evaluation.ood import ood_scores
+from idml.evaluation.report import write_report
+from idml.evaluation.scores import Scores, without_nan
 from idml.evaluation.seeds import compared
 
 GIB = 1 << 30
+MOST_GIB = 1 << 20
 
 
 class Distance(StrEnum):
@@ -44,9 +48,12 @@ def evaluate(
     ] = None,
     ks: Annotated[str, typer.Option(help="K of Recall@K, with commas between, as large as you like.")] = "1,2,4,8",
     distance: Annotated[Distance, typer.Option(help="By which images are near.")] = Distance.euclidean,
-    tau: Annotated[float, typer.Option(help="τ of the introspective distance.")] = 5.0,
-    gamma: Annotated[float, typer.Option(help="γ of the introspective distance.")] = 0.0,
+    tau: Annotated[float | None, typer.Option(help="τ of the introspective distance; 5 if not given.")] = None,
+    gamma: Annotated[float | None, typer.Option(help="γ of the introspective distance; 0 if not given.")] = None,
     clustering: Annotated[bool, typer.Option(help="NMI, AMI and F1 of k-means clusters.")] = True,
+    by_class: Annotated[
+        bool, typer.Option(help="With --outside: Mahalanobis distances to each training class (SSD+), not to all.")
+    ] = False,
     train: Annotated[Path | None, typer.Option(help="Embeddings of the training images, for --outside.")] = None,
     outside: Annotated[
         Path | None, typer.Option(help="Embeddings of images from elsewhere, to be told from the source's.")
@@ -56,7 +63,9 @@ def evaluate(
         typer.Option(help="Folder for scores.json and report.html; if not given, beside the source, named after it."),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the HTML report.")] = True,
-    images: Annotated[Path | None, typer.Option(help="Folder that relative image paths start from.")] = None,
+    images: Annotated[
+        Path | None, typer.Option(help="Folder that relative image paths start from, or a prepared cache.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     memory: Annotated[float, typer.Option(help="GiB to use beyond the embeddings.")] = 1.0,
     resamples: Annotated[int, typer.Option(help="Bootstrap resamples behind the intervals; 0: no intervals.")] = 1000,
@@ -68,57 +77,80 @@ def evaluate(
     One source prints a table and writes `scores.json` and `report.html`. Several sources are seeds of
     one method: their mean and standard deviation are printed, and with `--against` the paired differences.
     """
-    _check_together(sources, against or [], train, outside)
+    _check_together(sources, against or [], train, outside, images)
     options: dict[str, Any] = {
         "ks": _numbers(ks),
-        "distance": Introspective(tau=tau, gamma=gamma) if distance is Distance.introspective else str(distance),
+        "distance": _distance(distance, tau, gamma),
         "clustering": clustering,
         "resamples": resamples,
         "seed": seed,
-        "memory": int(memory * GIB),
+        "memory": _bytes(memory),
     }
     place = chosen_device(device)
     with Stages(is_quiet=as_json) as stages:
 
         def judged(path: Path) -> tuple[Embedded, Scores]:
             embedded = moved(Embedded.load(path), place)
-            within = {} if embedded.gallery is None else _as_gallery(embedded.gallery)
+            gallery = embedded.gallery
+            within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
             stages.begin(str(path))
-            return embedded, judge(embedded.embedding, embedded.labels, **within, **options, progress=stages.progress)
+            with told_of(path):
+                levels = embedded.changed_levels
+                scores = judge(
+                    embedded.embedding,
+                    embedded.labels,
+                    **within,
+                    **options,
+                    changed_levels=levels,
+                    progress=stages.progress,
+                )
+            return embedded, scores
 
         if len(sources) > 1:
             ours, theirs = ([judged(path)[1] for path in side] for side in (sources, against or []))
             comparison = compared(ours, theirs)
-            stages.show(spreads_table(comparison))
             answer = {one.row.key: one.to_dict() for one in comparison}
-            if output is not None:
-                _save(output / "comparison.json", answer)
-                stages.say(f"wrote {output / 'comparison.json'}")
+            written = [] if output is None else [_save(output / "comparison.json", answer)]
+            tables = [spreads_table(comparison)]
         else:
             source = sources[0]
             embedded, scores = judged(source)
+            answer, tables = scores.to_dict(), [scores_table(scores, title=str(source))]
             detection = None
             if train is not None and outside is not None:
-                detection = _detection(
-                    moved(Embedded.load(train), place), embedded, moved(Embedded.load(outside), place)
+                train_set, outside_set = (
+                    moved(Embedded.load(path, needs_labels=False), place) for path in (train, outside)
                 )
-            stages.show(scores_table(scores, title=str(source)))
-            if detection is not None:
-                stages.show(detection_table(detection))
-            answer = scores.to_dict() | ({} if detection is None else {"outside": detection.to_dict()})
-            folder = output or _beside(source)
-            _save(folder / "scores.json", answer)
-            stages.say(f"wrote {folder / 'scores.json'}")
+                detection = ood_scores(
+                    train_set.embedding,
+                    embedded.embedding,
+                    outside_set.embedding,
+                    train_labels=train_set.labels if by_class else None,
+                    memory=options["memory"],
+                )
+                answer["outside"] = without_nan(detection.to_dict())
+                tables.append(detection_table(detection))
+            folder = output or (source if source.is_dir() else source.with_suffix(""))
+            written = [_save(folder / "scores.json", answer)]
             if report:
                 stages.begin("report")
-                for remark in _report(folder / "report.html", scores, embedded, source, images, detection, options):
-                    stages.say(remark)
-                stages.say(f"wrote {folder / 'report.html'}: open it in a browser")
+                root = images or (source if source.is_dir() else source.parent)
+                title = f"Evaluation of {source.name}"
+                written += write_report(
+                    folder / "report.html", scores, embedded, title=title, image_root=root, outside=detection
+                )
+                written.append(f"wrote {folder / 'report.html'}: open it in a browser")
+        for table in tables:  # last, for all is safe by now, even if nobody reads on
+            stages.show(table)
+        for remark in written:
+            stages.say(remark)
     if as_json:
         typer.echo(json.dumps(answer, allow_nan=False, indent=2))
 
 
-def _check_together(sources: list[Path], against: list[Path], train: Path | None, outside: Path | None) -> None:
+def _check_together(
+    sources: list[Path], against: list[Path], train: Path | None, outside: Path | None, images: Path | None
+) -> None:
     if (train is None) != (outside is None):
         raise ValueError("--train and --outside go together: give both, or neither.")
     if against and len(against) != len(sources):
@@ -127,6 +159,8 @@ def _check_together(sources: list[Path], against: list[Path], train: Path | None
         raise ValueError("one seed of each method cannot tell a difference from noise: give at least two of each.")
     if outside is not None and len(sources) > 1:
         raise ValueError(f"--outside judges one source, and there are {len(sources)}: give them one by one.")
+    if images is not None and not images.is_dir():
+        raise ValueError(f"--images: there is no folder {images}.")
 
 
 def _numbers(ks: str) -> tuple[int, ...]:
@@ -136,35 +170,31 @@ def _numbers(ks: str) -> tuple[int, ...]:
         raise ValueError(f"--ks is {ks!r}: give numbers with commas between, as in 1,10,100,1000.") from None
 
 
-def _as_gallery(gallery: Embedded) -> dict[str, Any]:
-    return {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
+def _bytes(gibibytes: float) -> int:
+    if not 0 < gibibytes < MOST_GIB:
+        raise ValueError(f"--memory is {gibibytes:g} GiB: give a number above 0, such as 1.")
+    return max(1, int(gibibytes * GIB))
 
 
-def _detection(train: Embedded, inside: Embedded, outside: Embedded) -> OodScores:
-    return ood_scores(train.embedding, inside.embedding, outside.embedding)
+def _distance(chosen: Distance, tau: float | None, gamma: float | None) -> str | Introspective:
+    if chosen is Distance.introspective:
+        return Introspective(tau=5.0 if tau is None else tau, gamma=0.0 if gamma is None else gamma)
+    for name, value in (("tau", tau), ("gamma", gamma)):
+        if value is not None:
+            raise ValueError(f"--{name} is for --distance introspective: add it, or leave --{name} out.")
+    return str(chosen)
 
 
-def _beside(source: Path) -> Path:
-    return source if source.is_dir() else source.with_suffix("")
+@contextmanager
+def told_of(path: Path) -> Iterator[None]:
+    """Say of which file a mistake is."""
+    try:
+        yield
+    except ValueError as mistake:
+        raise ValueError(f"{path}: {mistake}") from None
 
 
-def _report(
-    path: Path,
-    scores: Scores,
-    embedded: Embedded,
-    source: Path,
-    images: Path | None,
-    detection: OodScores | None,
-    options: dict[str, Any],
-) -> list[str]:
-    from idml.evaluation.report.page import write_report
-
-    root = images or (source if source.is_dir() else source.parent)
-    title = f"Evaluation of {source.name}"
-    memory = options["memory"]
-    return write_report(path, scores, embedded, title=title, image_root=root, outside=detection, memory=memory)
-
-
-def _save(path: Path, answer: dict[str, Any]) -> None:
+def _save(path: Path, answer: dict[str, Any]) -> str:
     with writing(path) as file:
         file.write_text(json.dumps(answer, allow_nan=False, indent=2) + "\n")
+    return f"wrote {path}"

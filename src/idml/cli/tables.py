@@ -20,7 +20,7 @@ def scores_table(scores: Scores, *, title: str) -> Table:
     lone = f", {scores.lone_queries} of them alone in their class" if scores.lone_queries else ""
     conditions = (
         f"{scores.query_count:,} queries{lone}, {scores.gallery_count:,} images to find, "
-        f"{scores.class_count:,} classes, {scores.distance} distance"
+        f"{scores.class_count:,} classes, {_distance(scores)}"
     )
     table = Table(title=title, caption=conditions, caption_justify="left")
     table.add_column("score")
@@ -29,8 +29,8 @@ def scores_table(scores: Scores, *, title: str) -> Table:
     for row in scores.rows():
         interval = ""
         if row.interval is not None and not math.isnan(row.interval.low):
-            interval = f"{_number(row, row.interval.low)} – {_number(row, row.interval.high)}"
-        table.add_row(_name(row), _number(row, row.value), interval)
+            interval = f"{row.written(row.interval.low)} – {row.written(row.interval.high)}"
+        table.add_row(_name(row), row.written(row.value), interval)
     return table
 
 
@@ -71,16 +71,15 @@ def detection_table(found: OodScores) -> Table:
     return table
 
 
+def _distance(scores: Scores) -> str:
+    chosen = scores.introspective
+    return f"{scores.distance} distance" + ("" if chosen is None else f", τ {chosen.tau:g}, γ {chosen.gamma:g}")
+
+
 def _name(row: Row) -> str:
     return row.name + (LOWER if row.lower_is_better else "")
 
 
-def _number(row: Row, value: float) -> str:
-    if math.isnan(value):
-        return "–"
-    return f"{100 * value:.2f} %" if row.is_share else f"{value:.3f}"
-
-
 def _spread(row: Row, spread: Spread) -> str:
-    deviation = "" if spread.standard_deviation is None else f" ± {_number(row, spread.standard_deviation)}"
-    return _number(row, spread.mean).removesuffix(" %") + deviation
+    deviation = "" if spread.standard_deviation is None else f" ± {row.written(spread.standard_deviation)}"
+    return row.written(spread.mean).removesuffix(" %") + deviation

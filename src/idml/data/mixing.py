@@ -129,7 +129,7 @@ def mixup(
     mixing = draw_mixing(
         len(images), concentration=concentration, per_image=per_image, generator=generator, device=images.device
     )
-    return in_float(images, mixing.mix), mixing
+    return blend(images, images[mixing.partner], mixing), mixing
 
 
 def cutmix(
@@ -147,7 +147,26 @@ def cutmix(
     mixing = draw_mixing(
         len(images), concentration=concentration, per_image=per_image, generator=generator, device=images.device
     )
-    boxes = len(images) if per_image else 1
+    return paste(images, images[mixing.partner], mixing, generator=generator)
+
+
+def blend(
+    images: Shaped[Tensor, "n c h w"], partners: Shaped[Tensor, "n c h w"], mixing: Mixing
+) -> Shaped[Tensor, "n c h w"]:
+    """Mixup of images with partners that are already beside them."""
+    share = mixing.share
+    return in_float(images, lambda own: Mixing._blend(own, partners.to(own.dtype), share))
+
+
+def paste(
+    images: Shaped[Tensor, "n c h w"],
+    partners: Shaped[Tensor, "n c h w"],
+    mixing: Mixing,
+    *,
+    generator: torch.Generator | None = None,
+) -> tuple[Shaped[Tensor, "n c h w"], Mixing]:
+    """CutMix of images with partners that are already beside them, and the mixing with the shares that came out."""
+    boxes = len(images) if mixing.per_image else 1
     side = (1 - mixing.share[:boxes]).sqrt()
     centre = uniform((2, boxes), images, generator)
     height, width = images.shape[2:]
@@ -155,7 +174,7 @@ def cutmix(
     in_columns = _stretch(centre[1], side, width)  # (boxes, width)
     is_pasted = (in_rows[:, :, None] & in_columns[:, None, :])[:, None]  # (boxes, 1, height, width)
     share = 1 - is_pasted.float().mean(dim=(1, 2, 3)).expand(len(images))
-    mixed = torch.where(is_pasted, images[mixing.partner], images)
+    mixed = torch.where(is_pasted, partners, images)
     return mixed, replace(mixing, share=share, label_share=share)
 
 

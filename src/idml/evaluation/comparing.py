@@ -22,6 +22,9 @@ from idml.numerics.precision import exact_products, full_precision, wide
 from idml.numerics.products import directions, row_lengths, steady_directions, steady_sum
 
 ROUNDING = 2e-6  # of the largest squared length: more than any float32 product is wrong by
+ROUGH_BYTES, INTROSPECTIVE_BYTES = 4, 96  # a distance costs while it is computed; introspective ones in float64
+LAST_BITS = 12  # of 52: what sums in another order leave in doubt
+SAME = 1e-28  # half a squared chord of two vectors that differ by rounding alone
 EXACT_AT_ONCE = 1 << 22  # numbers held while pairs are compared exactly: 32 MiB of float64
 
 
@@ -83,7 +86,8 @@ class Comparison:
         out: where to write them; memory that was used before is faster than new.
         """
         if self.introspective is not None:
-            values = self.introspective(self.queries[rows], self.gallery if columns is None else self.gallery[columns])
+            gallery = self.gallery if columns is None else self.gallery[columns]
+            values = self.introspective(_double(self.queries[rows]), _double(gallery))
             values = values.float() if out is None else out.copy_(values)
         else:
             chosen = slice(None) if columns is None else columns
@@ -117,7 +121,10 @@ class Comparison:
         return torch.cat(parts) if parts else self.gallery_half[:0]
 
     def exact(self, i: Int[Tensor, " k"], j: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
-        """The distance of query i to gallery image j, pair by pair, in float64."""
+        """The distance of query i to gallery image j, pair by pair, in float64 and without its last digits.
+
+        Those differ between vectors of the same direction, as (1, 1) and (3, 3), which are equally far from all.
+        """
         parts = []
         at_once = max(1, EXACT_AT_ONCE // self.gallery.semantic.shape[1])
         for some_i, some_j in zip(i.split(at_once), j.split(at_once), strict=True):
@@ -126,8 +133,14 @@ class Comparison:
                 parts.append(self.introspective.of_rows(a, b))
             else:
                 difference = steady_directions(a.semantic) - steady_directions(b.semantic)
-                parts.append(steady_sum(difference.square())[:, 0] / 2)
-        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64, device=i.device)
+                half = steady_sum(difference.square())[:, 0] / 2
+                parts.append(half.masked_fill(half < SAME, 0))
+        return _snapped(torch.cat(parts)) if parts else torch.zeros(0, dtype=torch.float64, device=i.device)
+
+    @property
+    def bytes_a_distance(self) -> int:
+        """What a rough distance costs while it is computed."""
+        return ROUGH_BYTES if self.introspective is None else INTROSPECTIVE_BYTES
 
 
 def _check(embedding: Embedding, name: str) -> None:
@@ -135,6 +148,8 @@ def _check(embedding: Embedding, name: str) -> None:
     length = row_lengths(wide(embedding.semantic)).cpu()
     if check_lengths(length, embedding.semantic, name=name):
         row = int((length == 0).nonzero()[0])
+        if embedding.semantic[row].any():
+            raise ValueError(f"{name} row {row} is too short: its squared length underflows. Scale it up.")
         raise ValueError(f"{name} row {row} is zero: it has no direction, so no neighbours. Leave it out.")
 
 
@@ -159,3 +174,9 @@ def _double(embedding: Embedding) -> Embedding:
     return Embedding(
         embedding.semantic.double(), None if embedding.uncertainty is None else embedding.uncertainty.double()
     )
+
+
+def _snapped(values: Float[Tensor, " k"]) -> Float[Tensor, " k"]:
+    """Rounded to 40 binary digits. values: 0 or more, in float64."""
+    half = 1 << (LAST_BITS - 1)
+    return (((values.view(torch.int64) + half) >> LAST_BITS) << LAST_BITS).view(torch.float64)

@@ -9,6 +9,7 @@ arrays, `class_names` and `images`, in the one and JSON in the header of the oth
 from __future__ import annotations
 
 import json
+import math
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from idml.evaluation.inputs import as_class_numbers, as_tensor
 ALIASES = {"semantic": ("embeddings", "embedding", "features"), "labels": ("label", "targets", "y")}
 IN_A_RUN = ("embeddings.safetensors", "embeddings.npz")  # where a trained run keeps those of its test images
 GALLERY = "gallery/"
+TEXTS = ("class_names", "images", "gallery/images")
 CHANGED = "changed/"
 Arrays = Mapping[str, Any]  # numpy arrays or tensors by name; text arrays as lists
 
@@ -35,8 +37,9 @@ Arrays = Mapping[str, Any]  # numpy arrays or tensors by name; text arrays as li
 class Embedded:
     """Images with their embeddings and class numbers.
 
-    class_names: by class number. images: paths, one an image. changed_levels: of the same images made
-    ambiguous, by kind and degree. gallery: what they are searched in, if not in each other.
+    class_names: by class number. images: paths, one an image, or names in a prepared cache. changed_levels:
+    of the same images made ambiguous, by kind and degree, NaN where it was not tried. gallery: what they
+    are searched in, if not in each other.
     """
 
     embedding: Embedding
@@ -54,6 +57,8 @@ class Embedded:
         for name, values in columns.items():
             if values is not None and len(values) != number:
                 raise ValueError(f"there are {number} embeddings and {len(values)} {name}: give each image one.")
+            if isinstance(values, Tensor) and values.ndim != 1:
+                raise ValueError(f"{name} has shape {tuple(values.shape)}: give one number an image, ({number},).")
 
     def save(self, path: Path | str) -> None:
         """Write all of it, in the format that the file's ending names."""
@@ -63,8 +68,11 @@ class Embedded:
             save(unfinished, self._arrays())
 
     @classmethod
-    def load(cls, path: Path | str) -> Embedded:
-        """Read a file, or the embeddings that a trained run left in its folder."""
+    def load(cls, path: Path | str, *, needs_labels: bool = True) -> Embedded:
+        """Read a file, or the embeddings that a trained run left in its folder.
+
+        needs_labels: if not, images without labels are all of class 0, as where they are only told from others.
+        """
         path = Path(path)
         if path.is_dir():
             path = _in_run(path)
@@ -73,6 +81,8 @@ class Embedded:
         arrays = _format(path)[0](path)
         try:
             of_gallery = {name.removeprefix(GALLERY): part for name, part in arrays.items() if name.startswith(GALLERY)}
+            if not needs_labels and not any(name in arrays for name in ("labels", *ALIASES["labels"])):
+                arrays = {**arrays, "labels": np.zeros(len(_find(arrays, "semantic")), dtype=np.int64)}
             return _from_arrays(arrays, of_gallery)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
@@ -93,7 +103,8 @@ class Embedded:
 def _from_arrays(arrays: Arrays, of_gallery: Arrays) -> Embedded:
     class_names = _text(arrays, "class_names")
     own = _find(arrays, "labels")
-    labels, gallery_labels, called = as_class_numbers(own, _find(of_gallery, "labels") if of_gallery else None)
+    theirs = _find(of_gallery, "labels", place=GALLERY) if of_gallery else None
+    labels, gallery_labels, called = as_class_numbers(own, theirs)
     if class_names is None:
         class_names = called if np.asarray(own).dtype.kind in "US" else None
     else:
@@ -104,7 +115,9 @@ def _from_arrays(arrays: Arrays, of_gallery: Arrays) -> Embedded:
         gallery = Embedded(embedding=_embedding(of_gallery), labels=gallery_labels, images=_text(of_gallery, "images"))
     changed: dict[str, dict[float, Tensor]] = {}
     for name in (name for name in arrays if name.startswith(CHANGED)):
-        kind, degree = name.removeprefix(CHANGED).rsplit("/", 1)
+        kind, _, degree = name.removeprefix(CHANGED).rpartition("/")
+        if not kind or not _is_number(degree):
+            raise ValueError(f"{name!r} names no change: call it {CHANGED}KIND/DEGREE, such as {CHANGED}blur/0.5.")
         changed.setdefault(kind, {})[float(degree)] = as_tensor(arrays[name], name=name)
     return Embedded(
         embedding=_embedding(arrays),
@@ -122,16 +135,23 @@ def _embedding(arrays: Arrays) -> Embedding:
     return Embedding(semantic, None if uncertainty is None else as_tensor(uncertainty, name="uncertainty"))
 
 
-def _find(arrays: Arrays, name: str) -> Any:
+def _find(arrays: Arrays, name: str, *, place: str = "") -> Any:
     for known in (name, *ALIASES[name]):
         if known in arrays:
             return arrays[known]
     held = ", ".join(sorted(arrays)) or "nothing"
-    raise ValueError(f"there is no {name!r} in it, but {held}. Save the {name} under that name.")
+    raise ValueError(f"there is no '{place}{name}' in it, but {held}. Save the {name} under that name.")
 
 
 def _text(arrays: Arrays, name: str) -> list[str] | None:
     return None if name not in arrays else [str(part) for part in arrays[name]]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
 
 
 def _as_numbers(called: list[str], class_names: list[str]) -> Int[Tensor, " c"]:
@@ -158,7 +178,8 @@ def _load_npz(path: Path) -> dict[str, Any]:
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as .npz ({error}): save plain arrays with numpy.savez.") from None
+        reason = "it holds objects" if "Object arrays" in str(error) else "it is broken, or something else"
+        raise ValueError(f"{path} cannot be read as .npz, {reason}: save plain arrays with numpy.savez.") from None
 
 
 def _save_npz(path: Path, arrays: Arrays) -> None:
@@ -178,9 +199,8 @@ def _load_safetensors(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             arrays: dict[str, Any] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return arrays | {
-                name: json.loads(text) for name, text in (file.metadata() or {}).items() if text[:1] == "["
-            }
+            texts = file.metadata() or {}
+            return arrays | {name: json.loads(texts[name]) for name in TEXTS if name in texts}
     except (SafetensorError, OSError, json.JSONDecodeError) as error:
         raise ValueError(f"{path} cannot be read as .safetensors ({error}): was its writing interrupted?") from None
 

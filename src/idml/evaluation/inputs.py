@@ -36,6 +36,8 @@ def as_tensor(value: Tensor | np.ndarray, *, name: str) -> Tensor:
         return value
     if not np.issubdtype(value.dtype, np.floating):
         raise ValueError(f"{name} has dtype {value.dtype}: convert it to a floating-point type.")
+    if value.dtype.itemsize > np.dtype(np.float64).itemsize:
+        value = value.astype(np.float64)
     if not value.dtype.isnative or any(stride < 0 for stride in value.strides):
         value = np.ascontiguousarray(value, dtype=value.dtype.newbyteorder("="))
     with warnings.catch_warnings():
@@ -62,6 +64,7 @@ def as_class_numbers(
         sides.append(_as_array(gallery_labels, "gallery labels"))
     if len({side.dtype.kind in "US" for side in sides}) > 1:
         raise ValueError("labels are names on one side and numbers on the other: give the same on both.")
+    sides = [side.astype(np.int64) if side.dtype.kind == "b" else side for side in sides]
     names, numbers = np.unique(np.concatenate(sides), return_inverse=True)
     numbers = torch.from_numpy(numbers.astype(np.int64))
     of_gallery = None if gallery_labels is None else numbers[len(sides[0]) :]
@@ -70,7 +73,7 @@ def as_class_numbers(
 
 def _as_array(labels: Tensor | np.ndarray | Sequence[int] | Sequence[str], name: str) -> np.ndarray:
     array = labels.detach().cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels)
-    if array.ndim != 1 or array.dtype.kind not in "iuUS":
+    if array.ndim != 1 or array.dtype.kind not in "biuUS":
         raise ValueError(
             f"{name} have shape {array.shape} and dtype {array.dtype}: give one class number, or name, an image."
         )

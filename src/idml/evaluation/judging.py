@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,12 +25,14 @@ from idml.evaluation.neighbours import nearest
 from idml.evaluation.ranks import Ranks, ranks_of_positives
 from idml.evaluation.retrieval import average_precision, average_precision_at_r, is_found, r_precision
 from idml.evaluation.scores import Queries, Scores, UncertaintyScores
-from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, spearman
+from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, share_that_rises, spearman
 from idml.numerics.products import directions
 from idml.progress import Progress, no_progress
 
 Distance = Euclidean | Cosine | Introspective
 DISTANCES: dict[str, Distance] = {"euclidean": Euclidean(), "cosine": Cosine(), "introspective": Introspective()}
+ChangedLevels = Mapping[str, Mapping[float, Float[Tensor, " q"]]]
+RISES = "rises/"
 MEMORY = 1 << 30  # bytes to use beyond the embeddings
 COPIES = 3  # of the embeddings in float32 that are held beside the distances
 
@@ -48,16 +51,19 @@ def evaluate(
     resamples: int = RESAMPLES,
     seed: int = 0,
     memory: int = MEMORY,
+    changed_levels: ChangedLevels | None = None,
     progress: Progress = no_progress,
 ) -> Scores:
     """Score embeddings: each image queries all others, or, given a gallery, that.
 
     embedding, gallery: an `Embedding`; or rows, or a pair of semantic and uncertainty rows, as
-    tensors or numpy arrays, memory-mapped ones too. labels: class numbers, or names.
+    tensors or numpy arrays, memory-mapped ones too. A gallery without uncertainty counts as certain.
+    labels: class numbers, or names.
     ks: K of Recall@K, as large as one likes. clustering: whether to run k-means for NMI, AMI and F1, of the queries.
     distance: by which images are near. Euclidean and cosine order them alike; introspective is an ablation.
     calibration: a confidence fitted elsewhere; without it, it is fitted on other classes of this set.
     resamples: of the bootstrap behind the intervals; 0 leaves them out. memory: bytes to use beyond the embeddings.
+    changed_levels: of the same images made ambiguous, by kind and degree (`evaluation.ambiguity`); NaN: not tried.
     progress: called with the name of a stage and the share of it that is done.
 
     >>> rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
@@ -65,7 +71,7 @@ def evaluate(
     >>> scores.recall, scores.map_at_r, scores.nmi
     ({1: 1.0}, 1.0, 1.0)
     """
-    _check_options(ks, resamples, memory)
+    ks = _check_options(ks, resamples, memory, calibration)
     queries, own, others, of_gallery = _read(embedding, labels, gallery, gallery_labels)
     memory = _left_for_distances(memory, queries, others)
     distance = _as_distance(distance, queries, others)
@@ -79,8 +85,9 @@ def evaluate(
         found, calibration = _with_doubts(
             comparison, found, own, calibration, seed=seed, memory=memory, progress=progress
         )
-        statistics |= _uncertainty_statistics(found)
+        statistics |= _uncertainty_statistics(found) | _rise_statistics(found, changed_levels or {})
     scored = {name: float(score(torch.ones(1, len(queries), device=own.device))) for name, score in statistics.items()}
+    rises = _nested({name: scored.pop(name) for name in list(scored) if name.startswith(RISES)})
     clusters = None
     if clustering:
         clusters = clustering_scores(
@@ -100,7 +107,9 @@ def evaluate(
         else UncertaintyScores(
             **scored, calibration=calibration, correlation=_correlation(queries, seed=seed, memory=memory)
         ),
-        distance=next((name for name, known in DISTANCES.items() if known == distance), str(distance)),
+        distance=type(distance).__name__.lower(),
+        introspective=introspective,
+        rises=rises,
         query_count=len(queries),
         gallery_count=len(comparison.gallery) - int(comparison.same),
         class_count=len(own.unique()),
@@ -194,6 +203,28 @@ def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
     return statistics
 
 
+def _rise_statistics(found: Queries, changed_levels: ChangedLevels) -> dict[str, Statistic]:
+    """The share of images whose level rises, of those whose changed level is known."""
+    assert found.level is not None
+    statistics = {}
+    for kind, levels in changed_levels.items():
+        for degree, changed in levels.items():
+            name = f"{RISES}{kind}/{degree:g}"
+            if changed.shape != found.level.shape:
+                raise ValueError(f"{name}: {tuple(changed.shape)} levels of {len(found.level)} images: give each one.")
+            changed = changed.to(found.level.device)
+            statistics[name] = _among(~changed.isnan(), share_that_rises, found.level, changed)
+    return statistics
+
+
+def _nested(shares: dict[str, float]) -> dict[str, dict[float, float]]:
+    nested: dict[str, dict[float, float]] = {}
+    for name, share in shares.items():
+        kind, degree = name.removeprefix(RISES).rsplit("/", 1)
+        nested.setdefault(kind, {})[float(degree)] = share
+    return nested
+
+
 def _mean(values: Shaped[Tensor, " n"], counts: Float[Tensor, "b n"]) -> Float[Tensor, " b"]:
     counts = counts.double()
     return counts @ values.double() / counts.sum(dim=1)
@@ -233,12 +264,24 @@ def _read(
         if len(images) != len(numbers):
             raise ValueError(f"the {name} has {len(images)} rows and {len(numbers)} labels: give each image one.")
         check_uncertainty(images, name=name)
-    if others is not None and others.semantic.shape[1] != queries.semantic.shape[1]:
-        widths = f"{queries.semantic.shape[1]} dimensions and the gallery {others.semantic.shape[1]}"
-        raise ValueError(f"the embedding has {widths}: use one model for both.")
+    if others is not None:
+        _check_widths(queries, others)
+        if queries.uncertainty is not None and others.uncertainty is None:
+            others = Embedding.certain(others.semantic)
+    if len(queries) == 1 and others is None:
+        raise ValueError("a single image has no other to find: give at least two, or a gallery.")
     if len(classes) < 2:
         raise ValueError(f"all {len(queries)} images are of one class, {classes[0]!r}: give at least two classes.")
     return queries, own.to(queries.device), others, None if of_gallery is None else of_gallery.to(queries.device)
+
+
+def _check_widths(queries: Embedding, gallery: Embedding) -> None:
+    for side in ("semantic", "uncertainty"):
+        widths = [0 if rows is None else rows.shape[1] for rows in (getattr(queries, side), getattr(gallery, side))]
+        if all(widths) and widths[0] != widths[1]:
+            raise ValueError(
+                f"{side} embeddings have {widths[0]} dimensions, and {widths[1]} in the gallery: use one model."
+            )
 
 
 def _as_distance(distance: str | Distance, queries: Embedding, gallery: Embedding | None) -> Distance:
@@ -259,11 +302,19 @@ def _left_for_distances(memory: int, *sides: Embedding | None) -> int:
     return max(memory - copies, memory // 4)
 
 
-def _check_options(ks: Sequence[int], resamples: int, memory: int) -> None:
+def _check_options(ks: Sequence[int], resamples: int, memory: int, calibration: object) -> tuple[int, ...]:
+    """The K that are asked for, each once, as plain numbers; raises for options that make no sense."""
+    if isinstance(ks, int):
+        raise ValueError(f"ks is {ks}: give a list, such as ({ks},).")
+    numbers = []
     for k in ks:
-        if not isinstance(k, int) or k < 1:
-            raise ValueError(f"K is {k!r}: count at least 1 neighbour.")
+        if isinstance(k, bool) or not hasattr(k, "__index__") or operator.index(k) < 1:
+            raise ValueError(f"K is {k!r}: count at least 1 neighbour, in whole numbers.")
+        numbers.append(operator.index(k))
     if resamples < 0:
         raise ValueError(f"resamples is {resamples}: give 0 for no intervals, or 1,000.")
     if memory < 1:
         raise ValueError(f"memory is {memory} bytes: give at least 1; 2**30 is 1 GiB.")
+    if calibration is not None and not isinstance(calibration, Calibration):
+        raise ValueError(f"calibration is a {type(calibration).__name__}: give a Calibration, or None.")
+    return tuple(dict.fromkeys(numbers))

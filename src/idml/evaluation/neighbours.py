@@ -8,12 +8,13 @@ from idml.evaluation.comparing import Comparison
 from idml.progress import Progress, followed, no_progress
 
 MOST_ROWS = 512  # queries at once on the CPU: enough for a fast matrix product
-BYTES = 32  # a distance costs while it is ranked: itself, its order, masks
+BYTES = 28  # a distance costs while it is ranked, beside computing it: its order, masks
 
 
 def row_chunks(comparison: Comparison, rows: Int[Tensor, " q"], memory: int) -> tuple[Int[Tensor, " k"], ...]:
     """Queries in groups whose distances to the whole gallery fit the memory, in bytes."""
-    most = max(1, memory // (BYTES * max(1, len(comparison.gallery))))
+    cost = BYTES + comparison.bytes_a_distance
+    most = max(1, memory // (cost * max(1, len(comparison.gallery))))
     return rows.split(min(most, MOST_ROWS) if rows.device.type == "cpu" else most) if len(rows) else ()
 
 

@@ -16,11 +16,14 @@ from torch import Tensor
 
 from idml.data.batches import check_between
 from idml.embedding import Embedding
+from idml.errors import check_lengths
 from idml.evaluation.comparing import Comparison
+from idml.evaluation.inputs import check_uncertainty
 from idml.evaluation.neighbours import nearest
 from idml.evaluation.ordering import Counts, Ordering, Score, as_asked, drawn_queries
 from idml.evaluation.uncertainty import r_auroc
-from idml.numerics.products import directions
+from idml.numerics.precision import wide
+from idml.numerics.products import directions, row_lengths
 
 ACCEPTED = 0.95  # of the images inside: FPR95
 RIDGE = 1e-6  # of the mean variance: keeps a covariance of few images invertible, and others as they are
@@ -62,9 +65,9 @@ def false_positive_rate_at(
     return as_asked(share_outside.gather(1, threshold)[:, 0].masked_fill(inside.sum(dim=1) == 0, torch.nan), counts)
 
 
-def nearest_distance(train: Embedding, images: Embedding) -> Float[Tensor, " n"]:
+def nearest_distance(train: Embedding, images: Embedding, *, memory: int = 1 << 30) -> Float[Tensor, " n"]:
     """½‖ŝ − ŝ_t‖², which is 1 − C, to the nearest training image t."""
-    return nearest(Comparison.of(images, train), 1)[1][:, 0]
+    return nearest(Comparison.of(images, train), 1, memory=memory)[1][:, 0]
 
 
 def mahalanobis(
@@ -119,16 +122,21 @@ class OodScores:
 
 
 def ood_scores(
-    train: Embedding, inside: Embedding, outside: Embedding, *, train_labels: Int[Tensor, " m"] | None = None
+    train: Embedding,
+    inside: Embedding,
+    outside: Embedding,
+    *,
+    train_labels: Int[Tensor, " m"] | None = None,
+    memory: int = 1 << 30,
 ) -> OodScores:
     """Tell images outside from new ones inside, by what the training images look like.
 
-    train_labels: for SSD+, a cluster for each class.
+    train_labels: for SSD+, a cluster for each class. memory: bytes for distances held at a time.
     """
     for name, images in (("training", train), ("inside", inside), ("outside", outside)):
-        if len(images) == 0:
-            raise ValueError(f"the {name} set is empty: give at least one image.")
+        _check_set(name, images, inside)
     has_level = all(images.uncertainty is not None for images in (train, inside, outside))
+    inside, outside = (side if has_level else Embedding(side.semantic) for side in (inside, outside))
     both = Embedding.cat([inside, outside])
     is_outside = torch.arange(len(both), device=both.device) >= len(inside)
 
@@ -139,10 +147,21 @@ def ood_scores(
     levels = [float(images.level.double().mean()) if has_level else None for images in (train, inside, outside)]
     return OodScores(
         detection(both.level) if has_level else None,
-        detection(nearest_distance(train, both)),
+        detection(nearest_distance(train, both, memory=memory)),
         detection(mahalanobis(train, both, train_labels=train_labels)),
         *levels,
     )
+
+
+def _check_set(name: str, images: Embedding, inside: Embedding) -> None:
+    """Raise, naming the set, if it cannot be compared with the others."""
+    if len(images) == 0:
+        raise ValueError(f"the {name} set is empty: give at least one image.")
+    if images.semantic.shape[1] != inside.semantic.shape[1]:
+        widths = f"{images.semantic.shape[1]} dimensions, and the inside set {inside.semantic.shape[1]}"
+        raise ValueError(f"the {name} set has {widths}: embed all of them by one model.")
+    check_lengths(row_lengths(wide(images.semantic)).cpu(), images.semantic, name=f"{name} set")
+    check_uncertainty(images, name=f"{name} set")
 
 
 def _squared_distances(offsets: Float[Tensor, "n d"], root: Float[Tensor, "d d"]) -> Float[Tensor, " n"]:

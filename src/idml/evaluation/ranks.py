@@ -23,7 +23,7 @@ from idml.progress import Progress, followed, no_progress
 
 TILE = 2048  # queries and gallery images at once on the CPU: enough for a fast matrix product
 LARGE_TILE = 8192  # elsewhere
-TILE_BYTES = 16  # a distance costs while it is counted: itself, its transpose, masks
+TILE_BYTES = 12  # a distance costs while it is counted, beside computing it: its transpose, masks
 LANES = 8  # truth values, a byte each, in the 64-bit words that are added up at once
 WORDS = 128  # words whose lanes can be added without overflow
 WORTH_COPYING = 0.5  # of a tile's rows: if fewer have something to count, they are copied and the others left alone
@@ -122,7 +122,7 @@ def _counted(
     comparison: Comparison, members: _Members, rows: Tensor, memory: int, progress: Progress
 ) -> Sequence[_Group]:
     tile = TILE if rows.device.type == "cpu" else LARGE_TILE
-    side = min(tile, max(1, math.isqrt(memory // TILE_BYTES)))
+    side = min(tile, max(1, math.isqrt(memory // (TILE_BYTES + comparison.bytes_a_distance))))
     groups = [_Group(comparison, members, some) for some in rows.split(side) if len(rows)]
     parts = len(groups) * -(-len(comparison.gallery) // side)
     for group, columns, rough in followed(_tiles(comparison, groups, side), "ranks", progress, length=parts):

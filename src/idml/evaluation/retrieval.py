@@ -17,7 +17,7 @@ def is_found(ranks: Ranks, k: int) -> Bool[Tensor, " q"]:
     """Whether an image of the query's class is among its k nearest; False for a class without another image."""
     if k < 1:
         raise ValueError(f"K is {k}: count at least 1 neighbour.")
-    return (ranks.first >= 1) & (ranks.first <= k)
+    return (ranks.first >= 1) & (ranks.first <= min(k, torch.iinfo(torch.long).max))
 
 
 def recall_at(ranks: Ranks, ks: Sequence[int] = (1, 2, 4, 8)) -> dict[int, float]:

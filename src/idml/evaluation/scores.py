@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from idml.distances import Introspective
 from idml.evaluation.calibration import Calibration
 from idml.evaluation.correlation import Correlation
 from idml.evaluation.intervals import Interval
@@ -23,6 +24,12 @@ class Row(NamedTuple):
     interval: Interval | None
     lower_is_better: bool = False
     is_share: bool = True
+
+    def written(self, value: float) -> str:
+        """A value of this score for people: a percentage, or a number; a dash where it has no meaning."""
+        if math.isnan(value):
+            return "–"
+        return f"{100 * value:.2f} %" if self.is_share else f"{value:.3f}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +75,9 @@ class Scores:
 
     recall counts queries whose class has no other image (`lone_queries`) as misses; all other
     scores leave them out. nmi, ami and f1 are None where clustering was not asked for, uncertainty
-    where the embeddings have none. intervals: 95 % by bootstrap over queries, by the names in `rows`.
+    where the embeddings have none. rises: the share of images whose level rises, by kind of change and
+    degree. introspective: the distance, where it was that. intervals: 95 % by bootstrap over queries, by
+    the names in `rows`.
     """
 
     recall: dict[int, float]
@@ -81,6 +90,8 @@ class Scores:
     f1: float | None
     uncertainty: UncertaintyScores | None
     distance: str
+    introspective: Introspective | None = None
+    rises: dict[str, dict[float, float]] = field(default_factory=dict)
     query_count: int
     gallery_count: int
     class_count: int
@@ -90,7 +101,7 @@ class Scores:
 
     def __post_init__(self):
         named = {f"recall[{k}]": value for k, value in self.recall.items()}
-        named |= {name: getattr(self, name) for name in ("precision_at_1", "r_precision", "map_at_r", "nmi", "f1")}
+        named |= {name: getattr(self, name) for name in _FRACTIONS}
         for name, value in named.items():
             if value is not None and not 0 <= value <= 1 + 1e-9:
                 raise ValueError(f"{name} is {value}: a score is a fraction in 0..1.")
@@ -129,27 +140,33 @@ class Scores:
                 Row("mrr", f"MRR {words}", found.correlation.mrr, None, lower_is_better=True),
                 Row("cosine", f"cosine {words}", found.correlation.cosine, None, lower_is_better=True),
             ]
+        rows += [
+            Row(f"rises/{kind}/{degree:g}", f"level rises, {kind.replace('_', ' ')} {degree:g}", share, None)
+            for kind, shares in self.rises.items()
+            for degree, share in shares.items()
+        ]
         return [row._replace(interval=self.intervals.get(row.key)) for row in rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, text and dicts only, ready for JSON; what has no meaning is None."""
-        names = [name for name in self.__dataclass_fields__ if name not in ("queries", "uncertainty", "intervals")]
-        values = {name: getattr(self, name) for name in names}
+        apart = ("queries", "uncertainty", "intervals", "introspective")
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
+        values["introspective"] = None if self.introspective is None else asdict(self.introspective)
         values["uncertainty"] = None if self.uncertainty is None else asdict(self.uncertainty)
         values["intervals"] = {name: [interval.low, interval.high] for name, interval in self.intervals.items()}
-        return _without_nan(values)
+        return without_nan(values)
 
     def __str__(self) -> str:
-        lines = [
-            f"{row.name:28}{100 * row.value:8.2f} %" if row.is_share else f"{row.name:28}{row.value:8.4g}"
-            for row in self.rows()
-        ]
-        return "\n".join(lines)
+        return "\n".join(f"{row.name:28}{row.written(row.value):>10}" for row in self.rows())
 
 
-def _without_nan(value: Any) -> Any:
+_FRACTIONS = ("precision_at_1", "r_precision", "map_at_r", "mean_average_precision", "nmi", "f1")
+
+
+def without_nan(value: Any) -> Any:
+    """The same for JSON, which has neither NaN nor infinity: None instead."""
     if isinstance(value, dict):
-        return {key: _without_nan(part) for key, part in value.items()}
+        return {key: without_nan(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_without_nan(part) for part in value]
+        return [without_nan(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from idml.evaluation.embedded import Embedded
@@ -56,9 +57,11 @@ def _changes(embedded: Embedded) -> list[Html]:
     """Levels of the same images made ambiguous, and how many of them rise."""
     if not embedded.changed_levels:
         return [note("Levels of changed images are not known: embed blurred, cropped or mixed ones to see them here.")]
-    clean = embedded.embedding.level.cpu()
+    every = [level.cpu() for levels in embedded.changed_levels.values() for level in levels.values()]
+    known = torch.stack(every).isfinite().all(dim=0)  # often only some images are changed
+    clean = embedded.embedding.level.cpu()[known]
     changed = {
-        kind: {degree: level.cpu() for degree, level in levels.items()}
+        kind: {degree: level.cpu()[known] for degree, level in levels.items()}
         for kind, levels in embedded.changed_levels.items()
     }
     degrees = sorted({degree for levels in changed.values() for degree in levels})

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from idml.distances import Introspective
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.report.elements import NOTHING, Html, element, note, number, percent
 from idml.evaluation.report.names import class_name
@@ -57,14 +58,14 @@ def retrieval_content(
     closest: Nearest | None,
     pictures: Pictures,
     *,
-    distance: str,
+    introspective: Introspective | None,
     neighbours: int,
     memory: int,
 ) -> list[Html]:
     """A line of pictures for each chosen query: itself, then its nearest neighbours."""
     groups = chosen_groups(queries, closest)
     rows = torch.cat([group.rows for group in groups])
-    found = iter(nearest_of(rows, embedded, k=neighbours, distance=distance, memory=memory).tolist())
+    found = iter(nearest_of(rows, embedded, k=neighbours, introspective=introspective, memory=memory).tolist())
     content = []
     for group in groups:
         lines = [_line(row, next(found), queries, embedded, pictures) for row in group.rows.tolist()]

@@ -11,7 +11,6 @@ from torch import Tensor
 from idml.distances import Introspective
 from idml.evaluation.comparing import Comparison
 from idml.evaluation.embedded import Embedded
-from idml.evaluation.judging import DISTANCES
 from idml.evaluation.neighbours import nearest
 from idml.evaluation.scores import Queries
 
@@ -25,13 +24,15 @@ class Nearest(NamedTuple):
     distance: Float[Tensor, " q"]
 
 
-def nearest_of_all(queries: Queries, embedded: Embedded, *, distance: str, memory: int) -> Nearest | None:
+def nearest_of_all(
+    queries: Queries, embedded: Embedded, *, introspective: Introspective | None, memory: int
+) -> Nearest | None:
     """As the evaluation found it, if it did; else searched, or None where that would take long."""
     known = queries.nearest
     if known is None and len(embedded.embedding) > MOST_QUERIES:
         return None
     gallery = None if embedded.gallery is None else embedded.gallery.embedding
-    comparison = Comparison.of(embedded.embedding, gallery, introspective=_introspective(distance))
+    comparison = Comparison.of(embedded.embedding, gallery, introspective=introspective)
     if known is None:
         return Nearest(*(side[:, 0].cpu() for side in nearest(comparison, 1, memory=memory)))
     query = torch.arange(len(known), device=known.device)
@@ -39,7 +40,7 @@ def nearest_of_all(queries: Queries, embedded: Embedded, *, distance: str, memor
 
 
 def nearest_of(
-    rows: Int[Tensor, " r"], embedded: Embedded, *, k: int, distance: str, memory: int
+    rows: Int[Tensor, " r"], embedded: Embedded, *, k: int, introspective: Introspective | None, memory: int
 ) -> Int[Tensor, "r k"]:
     """The k nearest images of a few queries, or all there are if they are fewer; on the CPU.
 
@@ -49,20 +50,10 @@ def nearest_of(
     same = embedded.gallery is None
     k = min(k, len(gallery) - same)
     rows = rows.to(gallery.device)
-    comparison = Comparison.of(embedded.embedding[rows], gallery, introspective=_introspective(distance))
+    comparison = Comparison.of(embedded.embedding[rows], gallery, introspective=introspective)
     places = nearest(comparison, k + same, memory=memory)[0]
     if same:
         is_other = places != rows[:, None]
         is_other[:, -1] &= ~is_other.all(dim=1)  # where the query is beyond its duplicates, the last is one too many
         places = places[is_other].view(len(rows), k)
     return places.cpu()
-
-
-def is_known(distance: str) -> bool:
-    """Whether the distance of an evaluation can be told from its name: not if it has options of its own."""
-    return distance in DISTANCES
-
-
-def _introspective(distance: str) -> Introspective | None:
-    known = DISTANCES.get(distance)
-    return known if isinstance(known, Introspective) else None

@@ -16,7 +16,7 @@ from idml.evaluation.report.confusions import confusion_content
 from idml.evaluation.report.doubts import uncertainty_content
 from idml.evaluation.report.elements import Html, element, note, section
 from idml.evaluation.report.grid import retrieval_content
-from idml.evaluation.report.neighbourhood import is_known, nearest_of_all
+from idml.evaluation.report.neighbourhood import nearest_of_all
 from idml.evaluation.report.pictures import Pictures
 from idml.evaluation.report.tables import headline_cards, outside_content, score_content
 from idml.evaluation.scores import Queries, Scores
@@ -47,11 +47,9 @@ def write_report(
     queries = _checked_queries(scores, embedded, neighbours)
     pictures = Pictures(image_root)
     remarks = []
-    if not is_known(scores.distance):
-        remarks.append(f"neighbours are shown by semantic embeddings, for {scores.distance} has options of its own.")
-    closest = nearest_of_all(queries, embedded, distance=scores.distance, memory=memory)
+    closest = nearest_of_all(queries, embedded, introspective=scores.introspective, memory=memory)
     retrieved = retrieval_content(
-        queries, embedded, closest, pictures, distance=scores.distance, neighbours=neighbours, memory=memory
+        queries, embedded, closest, pictures, introspective=scores.introspective, neighbours=neighbours, memory=memory
     )
     remarks += pictures.remarks()
     sections = [

@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from idml.data.cache import META, Cache
 from idml.evaluation.report.elements import readable
 
 LONGEST_SIDE = 128  # pixels
@@ -17,18 +18,30 @@ TINY = 32  # pixels, up to which every one matters: kept without loss
 class Pictures:
     """Thumbnails by path, each file opened once; knows which ones could not be.
 
-    root: what relative paths start from; without it, the working folder.
+    root: what relative paths start from, or a cache that `idml prepare` made, which holds images by
+    name; without it, the working folder.
     """
 
     def __init__(self, root: Path | None = None):
         self.root = Path() if root is None else Path(root)
         self._thumbnails: dict[str, str | None] = {}
+        self._cache = Cache.open(self.root) if (self.root / META).exists() else None
+        self._rows = {} if self._cache is None else {name: row for row, name in enumerate(self._cache.names)}
 
     def thumbnail(self, path: str) -> str | None:
         """A data URI; None if the file is missing or broken."""
         if path not in self._thumbnails:
-            self._thumbnails[path] = _thumbnail(self.root / path)
+            self._thumbnails[path] = self._from_cache(path) or _thumbnail(self.root / path)
         return self._thumbnails[path]
+
+    def _from_cache(self, name: str) -> str | None:
+        if self._cache is None or name not in self._rows:
+            return None
+        from PIL import Image
+
+        small = Image.fromarray(self._cache.image(self._rows[name]))
+        small.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        return _data_uri(small)
 
     def remarks(self) -> list[str]:
         """What the user should know: how many pictures are missing, and the remedy."""
@@ -37,7 +50,7 @@ class Pictures:
             return []
         count = f"{len(missing)} of {len(self._thumbnails)} images could not be opened"
         first = readable(self.root / missing[0])
-        return [f"{count}, as {first}: is it there, and whole? Relative paths start from image_root."]
+        return [f"{count}, as {first}: is it there, and whole? Relative paths start from the folder given as --images."]
 
 
 def _thumbnail(path: Path) -> str | None:
