@@ -7,7 +7,7 @@ INSTALLED := $(VENV)/installed
 .PHONY: demo test lint format benchmark clean
 
 demo: $(INSTALLED)
-	@$(BIN)/python examples/digits.py
+	@$(BIN)/idml demo
 
 test: lint
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2

@@ -2,8 +2,9 @@
 
 from idml.embedding import Embedding
 from idml.evaluation.judging import evaluate
+from idml.models.embedder import Embedder
 from idml.objective import Objective
 from idml.pairs import Pairs
 
-__all__ = ["Embedding", "Objective", "Pairs", "evaluate"]
+__all__ = ["Embedder", "Embedding", "Objective", "Pairs", "evaluate"]
 __version__ = "0.1.0"

@@ -38,7 +38,7 @@ class Embedding:
         if self.uncertainty is None:
             return
         _check_matrix("uncertainty", self.uncertainty)
-        if len(self.uncertainty) != len(self.semantic):
+        if self.uncertainty.shape[0] != self.semantic.shape[0]:  # `len` would fix the number of images in an export
             raise ValueError(
                 f"semantic has {len(self.semantic)} rows and uncertainty {len(self.uncertainty)}: "
                 "each image needs one of each."

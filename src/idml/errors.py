@@ -20,6 +20,15 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> ValueError:
     return ValueError(f"unknown {kind} {given!r}:{hint} Known: {listed}.")
 
 
+def first_line(error: Exception) -> str:
+    """What other libraries tell at length, for a place inside our own sentence.
+
+    >>> first_line(OSError("no such host.\\nThen a long story."))
+    'no such host'
+    """
+    return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+
+
 def values_can_be_read(tensor: Tensor) -> bool:
     """Whether looking at a value is free: on the CPU, and not while a graph is being compiled."""
     return tensor.device.type == "cpu" and not torch.compiler.is_compiling()

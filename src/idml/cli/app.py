@@ -8,7 +8,13 @@ import typer
 from rich.console import Console
 
 import idml
+from idml.cli.demo import demo
+from idml.cli.doctor import doctor
+from idml.cli.embed import embed
 from idml.cli.evaluate import evaluate
+from idml.cli.export import export
+from idml.cli.prepare import prepare
+from idml.cli.train import recipes, train
 
 MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own are 2 for a wrong option and 130 for an interruption
 
@@ -20,7 +26,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command()(evaluate)
+for _command in (demo, prepare, recipes, train, evaluate, embed, export, doctor):
+    app.command()(_command)
 
 
 def _show_version(is_asked: bool | None) -> None:

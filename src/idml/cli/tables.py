@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -83,3 +83,25 @@ def _name(row: Row) -> str:
 def _spread(row: Row, spread: Spread) -> str:
     deviation = "" if spread.standard_deviation is None else f" ± {row.written(spread.standard_deviation)}"
     return row.written(spread.mean).removesuffix(" %") + deviation
+
+
+def runs_table(runs: Mapping[str, Scores], *, keys: Sequence[str]) -> Table:
+    """Several runs side by side, chosen scores with their intervals."""
+    table = Table(caption="95 % intervals by bootstrap over queries", caption_justify="left")
+    table.add_column("score")
+    for name in runs:
+        table.add_column(name, justify="right")
+    columns = {name: {row.key: row for row in scores.rows()} for name, scores in runs.items()}
+    names = {key: _name(row) for rows in columns.values() for key, row in rows.items()}
+    for key in (key for key in keys if key in names):
+        table.add_row(names[key], *(_with_interval(rows.get(key)) for rows in columns.values()))
+    return table
+
+
+def _with_interval(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row.interval is None or math.isnan(row.interval.low):
+        return row.written(row.value)
+    low, high = (row.written(end).removesuffix(" %") for end in (row.interval.low, row.interval.high))
+    return f"{row.written(row.value)}  ({low} – {high})"

@@ -1,5 +1,6 @@
 """What every operation on a batch of images needs: checks, and random numbers on the right device."""
 
+import hashlib
 from collections.abc import Callable
 
 import torch
@@ -23,7 +24,21 @@ def check_between(name: str, value: float, lowest: float, highest: float) -> Non
 def uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Float[Tensor, "*shape"]:
     """Numbers in [0, 1) on the device of `like`, drawn where the generator lives."""
     source = like.device if generator is None else generator.device
-    return torch.rand(shape, generator=generator, device=source).to(like.device)
+    return sent(torch.rand(shape, generator=generator, device=source), like.device)
+
+
+def sent(values: Shaped[Tensor, "..."], device: torch.device) -> Shaped[Tensor, "..."]:
+    """The same on the device, without waiting for what it is busy with; a plain `.to` would."""
+    if values.device == device:
+        return values
+    from_host = values.device.type == "cpu" and device.type == "cuda"
+    return (values.pin_memory() if from_host else values).to(device, non_blocking=from_host)
+
+
+def seeded(*numbers: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for these numbers, (seed, epoch, batch) for instance; other numbers give an unrelated one."""
+    digest = hashlib.sha256(repr(numbers).encode()).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest[:8], "little", signed=True))
 
 
 def in_float(images: Shaped[Tensor, "n c h w"], change: Callable[[Tensor], Tensor]) -> Shaped[Tensor, "n c h w"]:

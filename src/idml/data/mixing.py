@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 
-from idml.data.batches import check_between, check_images, in_float, uniform
+from idml.data.batches import check_between, check_images, in_float, sent, uniform
 from idml.errors import unknown_name
 from idml.labels import Labels, as_members, as_shares, check_class_numbers, check_labels
 
@@ -113,7 +113,7 @@ def draw_mixing(
     parameters = torch.full((images if per_image else 1, 2), float(concentration), device=source)
     share = torch._sample_dirichlet(parameters, generator=generator)[:, 0]  # pyright: ignore[reportPrivateImportUsage]
     share = share.expand(images)
-    partner, share = (drawn.to(device or source) for drawn in (partner, share))
+    partner, share = (sent(drawn.contiguous(), torch.device(device or source)) for drawn in (partner, share))
     return Mixing(partner, share, share, per_image)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from idml.evaluation.intervals import Interval
+from idml.evaluation.judging import RISES
 from idml.evaluation.ood import OodScores
 from idml.evaluation.report.elements import NOTHING, Html, element, number, percent, table
 from idml.evaluation.scores import Row, Scores
@@ -38,8 +39,12 @@ LOWER = element("abbr", "↓", title="lower is better", class_="lower")
 
 
 def score_content(scores: Scores) -> list[Html]:
-    """All scores, with their intervals and what they say."""
-    rows = [[_name(row), _value(row), _interval(row), _bar(row), _meaning(row)] for row in scores.rows()]
+    """All scores, with their intervals and what they say; rises of the level have a table of their own."""
+    rows = [
+        [_name(row), _value(row), _interval(row), _bar(row), _meaning(row)]
+        for row in scores.rows()
+        if not row.key.startswith(RISES)
+    ]
     head = ["score", "value", "95 % interval", "0 to 100 %", "what it says"]
     return [table("Intervals: 95 % by bootstrap over queries. ↓: lower is better.", head, rows, class_="scores")]
 

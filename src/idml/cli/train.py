@@ -1,0 +1,90 @@
+"""`idml train`: from prepared images, or a plain folder of them, to a trained and evaluated model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from idml.cli.devices import chosen_device
+from idml.cli.live import Live
+from idml.cli.progress import Stages
+from idml.recipes import RECIPES, recipe
+
+DEFAULT = "photos"
+
+
+def train(
+    name: Annotated[str, typer.Argument(metavar="RECIPE", help="A name from `idml recipes`.")] = DEFAULT,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A cache that `idml prepare` made, or what it can be made of: a folder per class, …"),
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of the recipe: tau=3. May be repeated.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="The run's folder. The same command again continues it.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
+    wandb: Annotated[bool, typer.Option(help="Log to Weights & Biases too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON instead of a table.")] = False,
+) -> None:
+    """Train a model, evaluate it once on classes it never saw, and keep everything in the run's folder.
+
+    A run may be interrupted at any moment: the same command goes on from its last checkpoint.
+    """
+    from idml.training.loop import train as run
+
+    if data is None:
+        raise ValueError("--data is missing: give a folder with one folder of images a class, or a prepared cache.")
+    config = recipe(name).with_changes(changes or [])
+    if seed is not None:
+        config = config.with_changes({"seed": seed})
+    folder = output or Path("runs") / f"{name}-{data.resolve().name}-seed{config.run.seed}"
+    cache = _cache(data, is_quiet=as_json)
+    scores = run(config, cache, folder, device=chosen_device(device), watch=Live(is_quiet=as_json), wandb=wandb)
+    if as_json:
+        typer.echo(json.dumps(scores, allow_nan=False, indent=2))
+    else:
+        _tell(scores, folder)
+
+
+def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print whole configs as JSON.")] = False) -> None:
+    """List the recipes that `idml train` knows."""
+    if as_json:
+        typer.echo(json.dumps({name: make().to_dict() for name, make in RECIPES.items()}, indent=2))
+        return
+    table = Table("recipe", "what it does")
+    for name, make in RECIPES.items():
+        table.add_row(name, (make.__doc__ or "").split("\n")[0])
+    Console().print(table)
+
+
+def _cache(data: Path, *, is_quiet: bool) -> Path:
+    """The cache itself, or one made of these images beside the runs."""
+    from idml.data.cache import META
+    from idml.data.prepare import prepare
+
+    if (data / META).exists():
+        return data
+    if not data.exists():
+        raise ValueError(f"there is no {data}: give a folder with one folder of images a class, or a prepared cache.")
+    folder = Path("runs") / "caches" / data.resolve().name
+    with Stages(is_quiet=is_quiet) as stages:
+        stages.begin(f"preparing {data}")
+        prepare(data, folder, progress=stages.progress)
+    return folder
+
+
+def _tell(scores: dict[str, Any], folder: Path) -> None:
+    console = Console(highlight=False)
+    if scores:
+        table = Table("score", "test classes, scored once")
+        for name, value in (*((f"Recall@{k}", v) for k, v in scores["recall"].items()), ("MAP@R", scores["map_at_r"])):
+            table.add_row(name, f"{100 * value:.2f} %")
+        console.print(table)
+    console.print(f"{folder}: model/, embeddings, scores.json, report.html, curves.png", soft_wrap=True)

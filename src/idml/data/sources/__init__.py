@@ -1,0 +1,39 @@
+"""Where images come from: one file a kind of dataset on disk. SOURCES names them, the more particular first."""
+
+from pathlib import Path
+
+from idml.data.sources import cars, cifar, cub, folders, inshop, products, tables, tars
+from idml.data.sources.records import Record, Source
+from idml.errors import unknown_name
+
+__all__ = ["SOURCES", "Record", "Source", "find_source"]
+
+SOURCES: dict[str, Source] = {
+    "cub200": cub.SOURCE,
+    "cars196": cars.SOURCE,
+    "products": products.SOURCE,
+    "inshop": inshop.SOURCE,
+    "cifar10": cifar.SOURCE_10,
+    "cifar100": cifar.SOURCE_100,
+    "cub200-tar": tars.BIRDS,
+    "tar": tars.SOURCE,
+    "csv": tables.SOURCE,
+    "folder": folders.SOURCE,
+}
+
+
+def find_source(place: Path, *, kind: str | None = None) -> str:
+    """The kind of the dataset at this place: the first that recognises it, unless it is given."""
+    if not place.exists():
+        raise ValueError(f"there is no {place}: give the folder, .csv or .tar of a dataset.")
+    if kind is not None:
+        if kind not in SOURCES:
+            raise unknown_name("kind of dataset", kind, SOURCES)
+        if not SOURCES[kind].recognises(place):
+            raise ValueError(f"{place} is not {SOURCES[kind].title}: looked for {SOURCES[kind].looked_for}.")
+        return kind
+    for name, source in SOURCES.items():
+        if source.recognises(place):
+            return name
+    looked_for = "; ".join(f"{name}: {source.looked_for}" for name, source in SOURCES.items())
+    raise ValueError(f"{place} holds no dataset that is known. Looked for {looked_for}.")

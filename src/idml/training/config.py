@@ -1,0 +1,278 @@
+"""Everything that decides a training run, in one tree of frozen dataclasses.
+
+A run saves its config whole. Leaves have names of their own, so that `--set tau=3` needs no path.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal
+
+from idml.data.batches import check_between
+from idml.distances import Introspective
+from idml.errors import unknown_name
+from idml.losses import LOSSES
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which images, and how they are cut out.
+
+    crop: "random_resized" (torchvision's), or "resize_and_crop" (the paper's: 256 × 256, then a random `image_size`).
+    validation_share: of the training classes, held out to choose epochs and settings by; 0 trains on all of them.
+    validation_half: hold out that half of the class numbers instead.
+    """
+
+    crop: Literal["random_resized", "resize_and_crop"] = "random_resized"
+    crop_scale: tuple[float, float] = (0.16, 1.0)
+    image_size: int = 224
+    flip: bool = True
+    batch: int = 120
+    per_class: int | None = None  # images of each class in a batch; None: at random
+    validation_share: float = 0.0
+    validation_half: Literal["none", "first", "second"] = "none"
+    validation_seed: int = 0
+
+
+def resized(image_size: int) -> int:
+    """What the whole image is resized to where a crop of `image_size` is cut out: 256 for 224, and in proportion."""
+    return round(image_size * 256 / 224)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only."""
+
+    backbone: str = "resnet50"
+    weights: str | None = "pretrained"  # or a file, or None
+    pooling: Literal["average", "max", "average_max", "gem"] = "average_max"
+    dim: int = 512
+    uncertainty_dim: int = 512
+    frozen_batch_norm: bool = True
+    uncertainty_normalise: bool = True
+    uncertainty_gradient: float = 0.1
+    uncertainty_level: float | None = 0.1  # mean level at the start
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head."""
+
+    loss: str = "proxy_anchor"
+    loss_options: dict[str, float] = field(default_factory=dict)
+    introspective: bool = True
+    tau: float = 5.0
+    gamma: float = 0.0
+    smoothing: float = 1.0
+    pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
+    learn_proxy_uncertainty: bool = False
+
+    def __post_init__(self):
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", self.loss, LOSSES)
+
+    @property
+    def distance(self) -> Introspective | None:
+        if not self.introspective:
+            return None
+        return Introspective(
+            tau=self.tau, gamma=self.gamma, smoothing=self.smoothing, pair_uncertainty=self.pair_uncertainty
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixingConfig:
+    """Mixed images beside the originals, in one forward pass.
+
+    mixed_labels: "loss_shares" compares mixed images among themselves, or with proxies, and shares the
+    loss; "sets" and "shares" label all images as sets or shares, originals and mixed ones compared together.
+    """
+
+    mixing: Literal["none", "mixup", "cutmix"] = "none"
+    mixed_labels: Literal["loss_shares", "sets", "shares"] = "loss_shares"
+    concentration: float = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """AdamW with a learning rate for each part; factors are of `lr`.
+
+    warm_up_epochs: only the new layers are trained. schedule: "step" halves (by decay_factor) every decay_epochs.
+    accumulate: batches a step. cached_chunk: embed large batches by so many images, keeping only embeddings
+    (GradCache: Gao et al., 2021): same gradients, less memory.
+    """
+
+    lr: float = 1e-4
+    head_factor: float = 1.0
+    uncertainty_factor: float = 1.0
+    proxy_factor: float = 100.0
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "step", "cosine"] = "step"
+    decay_epochs: int = 5
+    decay_factor: float = 0.5
+    warm_up_epochs: int = 5
+    clip: float | None = 10.0
+    accumulate: int = 1
+    cached_chunk: int | None = None
+
+    def __post_init__(self):
+        if not self.lr > 0:
+            raise ValueError(f"lr is {self.lr}: give a number above 0, such as 1e-4.")
+        for name in ("decay_epochs", "accumulate"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How long, on what, and how often to look.
+
+    precision: "bfloat16" runs the backbone in it under autocast. validate_every: epochs between validations.
+    select: which epoch becomes the model, the last, or the best on validation classes.
+    """
+
+    epochs: int = 30
+    seed: int = 0
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    compile: bool = False
+    channels_last: bool = True
+    validate_every: int = 1
+    select: Literal["last", "best"] = "last"
+    checkpoint_minutes: float = 5.0  # and after each epoch
+
+    def __post_init__(self):
+        if self.epochs < 1:
+            raise ValueError(f"epochs is {self.epochs}: give at least 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """A whole run. Equal configs, data and seeds give equal runs."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    mixing: MixingConfig = field(default_factory=MixingConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self):
+        for part in PARTS:
+            _check_choices(getattr(self, part))
+        check_between("validation_share", self.data.validation_share, 0.0, 0.9)
+        if self.run.select == "best" and self.data.validation_share == 0 and self.data.validation_half == "none":
+            raise ValueError(
+                "select=best needs validation classes, and validation_share is 0: hold some out (validation_share=0.2) "
+                "or take the last epoch. Test classes are never selected on."
+            )
+
+    def with_changes(self, changes: Iterable[str] | Mapping[str, Any]) -> Config:
+        """This config with leaves changed: "tau=3", "loss_options.margin=0.2", or by a mapping.
+
+        >>> Config().with_changes(["tau=3", "batch=64"]).objective.tau
+        3.0
+        """
+        given = dict(changes) if isinstance(changes, Mapping) else dict(_split(change) for change in changes)
+        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        for name, value in given.items():
+            leaf, _, key = name.partition(".")
+            place = _place_of(leaf)
+            types_of = typing.get_type_hints(type(parts[place]))
+            if key:  # inside a leaf that is a dict: loss_options.margin=0.2
+                value = {**getattr(parts[place], leaf), key: _read(name, value, float)}
+            parts[place] = replace(parts[place], **{leaf: value if key else _read(name, value, types_of[leaf])})
+        return replace(self, **parts)
+
+    def plain(self) -> Config:
+        """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images."""
+        return self.with_changes({"introspective": False, "mixing": "none"})
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Config:
+        """The config that was saved; an unknown key is an error."""
+        known = {part.name: part for part in fields(cls)}
+        parts = {}
+        for name, leaves in values.items():
+            if name not in known:
+                raise unknown_name("part of a config", name, known)
+            kind = PARTS[name]
+            leaf_names = [leaf.name for leaf in fields(kind)]
+            for leaf in leaves:
+                if leaf not in leaf_names:
+                    raise unknown_name(f"setting of {name}", leaf, leaf_names)
+            read = {leaf: tuple(value) if isinstance(value, list) else value for leaf, value in leaves.items()}
+            parts[name] = kind(**read)
+        return cls(**parts)
+
+
+PARTS: dict[str, type] = {
+    "data": DataConfig,
+    "model": ModelConfig,
+    "objective": ObjectiveConfig,
+    "mixing": MixingConfig,
+    "optimiser": OptimiserConfig,
+    "run": RunConfig,
+}
+
+
+def _place_of(leaf: str) -> str:
+    """The part that holds the leaf of this name."""
+    for place, kind in PARTS.items():
+        if leaf in (known.name for known in fields(kind)):
+            return place
+    raise unknown_name("setting", leaf, [known.name for kind in PARTS.values() for known in fields(kind)])
+
+
+def _split(change: str) -> tuple[str, str]:
+    name, sign, value = change.partition("=")
+    if not sign:
+        raise ValueError(f"{change!r} sets nothing: write NAME=VALUE, such as tau=3.")
+    return name.strip(), value.strip()
+
+
+def _read(name: str, value: Any, kind: Any) -> Any:
+    """A value as the leaf's type wants it; text is read as that type."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if value not in options:
+            raise unknown_name(name, value, [str(option) for option in options])
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if value is None or value == "none":
+            return None
+        kind = next(option for option in options if option is not type(None))
+        return _read(name, value, kind)
+    if origin is tuple:
+        parts = value.split(",") if isinstance(value, str) else list(value)
+        return tuple(_read(name, part, option) for part, option in zip(parts, options, strict=True))
+    if kind is bool and isinstance(value, str):
+        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if value.lower() not in known:
+            raise ValueError(f"{name} is {value!r}: give true or false.")
+        return known[value.lower()]
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} is {value!r}: give a value of type {kind.__name__}.") from None
+
+
+def _check_choices(part: Any) -> None:
+    """Raise if a leaf that is a choice holds none of them."""
+    for name, kind in typing.get_type_hints(type(part)).items():
+        if typing.get_origin(kind) is Literal:
+            _read(name, getattr(part, name), kind)
+
+
+def _names_are_unique() -> bool:
+    names = [leaf.name for kind in PARTS.values() for leaf in fields(kind)]
+    return len(names) == len(set(names))
+
+
+assert _names_are_unique(), "two settings share a name: --set could not tell them apart"

@@ -1,0 +1,96 @@
+"""Batches for the trainer: which images, how they are cut and with whom they are mixed.
+
+All of it follows from (seed, epoch, batch) and is drawn for the whole global batch on every rank, which
+then cuts out only its own share: the images are the same under any number of ranks, and after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from idml.data.batches import seeded, sent
+from idml.data.crops import random_flips, random_resized_boxes, resize_and_crop_boxes
+from idml.data.mixing import Mixing, blend, draw_mixing, paste
+from idml.data.pixels import Pixels
+from idml.data.samplers import class_balanced_batches, random_batches
+from idml.training.config import DataConfig, MixingConfig, resized
+from idml.training.distributed import own_share, ranks
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """This rank's images, mixed ones beside them, and the labels and mixing of the whole global batch."""
+
+    images: Shaped[Tensor, "n c h w"]
+    mixed: Shaped[Tensor, "n c h w"] | None
+    labels: Int[Tensor, " g"]
+    mixing: Mixing | None
+
+
+class Feed:
+    """Batches of training images on the device."""
+
+    def __init__(self, pixels: Pixels, labels: Int[Tensor, " n"], data: DataConfig, mixing: MixingConfig, *, seed: int):
+        self.pixels, self.data, self.mixing, self.seed = pixels, data, mixing, seed
+        self.labels = labels
+        self.device_labels = labels.to(pixels.device)
+
+    def __len__(self) -> int:
+        """Batches in an epoch."""
+        return len(self._places(0))
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The epoch's batches from number `start` on."""
+        for number, places in enumerate(self._places(epoch)):
+            if number >= start:
+                yield self._batch(places, seeded(self.seed, epoch, number))
+
+    def _places(self, epoch: int) -> Int[Tensor, "batches g"]:
+        if self.data.per_class is None:
+            return random_batches(len(self.labels), self.data.batch, seed=self.seed, epoch=epoch)
+        return class_balanced_batches(
+            self.labels, self.data.batch, per_class=self.data.per_class, seed=self.seed, epoch=epoch
+        )
+
+    def _batch(self, places: Int[Tensor, " g"], generator: torch.Generator) -> Batch:
+        boxes, flips = self._cuts(places, generator)
+        images = self._crops(own_share(places), own_share(boxes), own_share(flips))
+        labels = self.device_labels[sent(places, self.device_labels.device)]
+        if self.mixing.mixing == "none":
+            return Batch(images, None, labels, None)
+        mixing = draw_mixing(len(places), concentration=self.mixing.concentration, generator=generator)
+        own = own_share(mixing.partner)
+        there = sent(own, images.device)
+        is_alone = ranks() == 1  # otherwise partners may belong to another rank
+        partners = images[there] if is_alone else self._crops(places[own], boxes[there], flips[there])
+        mixing = _on(mixing, images.device)
+        local = replace(mixing, share=own_share(mixing.share), label_share=own_share(mixing.label_share))
+        if self.mixing.mixing == "mixup":
+            return Batch(images, blend(images, partners, local), labels, mixing)
+        mixed, pasted = paste(images, partners, local, generator=generator)
+        share = pasted.share[:1].expand(len(places))
+        return Batch(images, mixed, labels, replace(mixing, share=share, label_share=share))
+
+    def _cuts(
+        self, places: Int[Tensor, " g"], generator: torch.Generator
+    ) -> tuple[Float[Tensor, "g 4"], Bool[Tensor, " g"]]:
+        size, (heights, widths) = self.data.image_size, self.pixels.sizes(places)
+        if self.data.crop == "random_resized":
+            boxes = random_resized_boxes(heights, widths, scale=self.data.crop_scale, generator=generator)
+        else:
+            boxes = resize_and_crop_boxes(heights, widths, size=size, of=resized(size), generator=generator)
+        flips = random_flips(heights, generator=generator) & self.data.flip
+        return boxes, flips
+
+    def _crops(self, places: Tensor, boxes: Tensor, flips: Tensor) -> Tensor:
+        return self.pixels.crops(places, boxes, self.data.image_size, flip=flips)
+
+
+def _on(mixing: Mixing, device: torch.device) -> Mixing:
+    parts = {name: sent(getattr(mixing, name), device) for name in ("partner", "share", "label_share")}
+    return replace(mixing, **parts)

@@ -1,0 +1,114 @@
+"""What a finished run leaves behind: the model, the test embeddings, their scores, a report and its curves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from idml.data.cache import Cache
+from idml.data.splits import GALLERY, QUERY, TEST
+from idml.embedding import Embedding
+from idml.evaluation.ambiguity import levels_when_changed
+from idml.evaluation.calibration import Calibration
+from idml.evaluation.embedded import IN_A_RUN, Embedded
+from idml.evaluation.judging import evaluate
+from idml.evaluation.scores import Scores
+from idml.models.embedder import Embedder
+from idml.training import distributed
+from idml.training.config import Config
+from idml.training.curves import draw_curves
+from idml.training.embedding import centre_crops, embed_images, embed_rows
+from idml.training.runs import RunFolder
+from idml.training.watching import Watch
+
+CHANGED_IMAGES = 512  # of the test images, whose level is measured when they are blurred, cropped, occluded or mixed
+
+
+def finish(
+    config: Config,
+    model: Embedder,
+    cache: Cache,
+    folder: RunFolder,
+    validation_rows: Int[Tensor, " v"],
+    device: torch.device,
+    watch: Watch,
+) -> dict[str, Any]:
+    """Save the model, embed the test images, score them, once, and write everything down."""
+    calibration = None
+    if len(validation_rows) and config.objective.introspective:
+        found = embed_rows(model, cache, validation_rows, config, device=device)
+        calibration = _calibration(found, cache.labels[validation_rows])
+    if distributed.is_first():
+        model.save(folder.model, calibration=calibration, distance=config.objective.distance)
+        draw_curves(folder)
+    asked = [split for split in (TEST, QUERY) if split in cache.splits]
+    if not asked:
+        watch.say("there are no test classes to score: the model is trained, and in " + str(folder.model))
+        return {}
+    watch.say("embedding the test images")
+    embedded = _embedded(config, model, cache, asked[0], device)
+    if not distributed.is_first():
+        return {}
+    embedded.save(folder.path / IN_A_RUN[0])
+    gallery = embedded.gallery
+    within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
+    watch.say("scoring the test images, once")
+    levels = embedded.changed_levels
+    scores = evaluate(embedded.embedding, embedded.labels, **within, calibration=calibration, changed_levels=levels)
+    folder.save_json("scores.json", scores.to_dict())
+    _report(folder, scores, embedded, cache)
+    return scores.to_dict()
+
+
+def _embedded(config: Config, model: Embedder, cache: Cache, split: str, device: torch.device) -> Embedded:
+    rows = cache.rows(split)
+    gallery = None
+    if split == QUERY:
+        gallery_rows = cache.rows(GALLERY)
+        gallery = Embedded(
+            embedding=embed_rows(model, cache, gallery_rows, config, device=device),
+            labels=cache.labels[gallery_rows],
+            images=[cache.names[row] for row in gallery_rows.tolist()],
+        )
+    return Embedded(
+        embedding=embed_rows(model, cache, rows, config, device=device),
+        labels=cache.labels[rows],
+        class_names=cache.class_names,
+        images=[cache.names[row] for row in rows.tolist()],
+        changed_levels=_changed_levels(config, model, cache, rows, device),
+        gallery=gallery,
+    )
+
+
+def _changed_levels(
+    config: Config, model: Embedder, cache: Cache, rows: Int[Tensor, " n"], device: torch.device
+) -> dict[str, dict[float, Tensor]]:
+    """Levels of some test images made ambiguous; of the others it is not known, NaN."""
+    if not config.objective.introspective or len(rows) < 2:
+        return {}
+    every = max(1, len(rows) // CHANGED_IMAGES)
+    chosen = torch.arange(0, len(rows), every)
+    model.eval()
+    images = centre_crops(cache, rows[chosen], config.data.image_size, device)
+    found = levels_when_changed(lambda batch: embed_images(model, batch, config), images)
+
+    def spread(level: Tensor) -> Tensor:
+        return torch.full((len(rows),), torch.nan).index_copy_(0, chosen, level.float())
+
+    return {kind: {degree: spread(level) for degree, level in levels.items()} for kind, levels in found.changed.items()}
+
+
+def _calibration(embedding: Embedding, labels: Int[Tensor, " n"]) -> Calibration | None:
+    """How sure to be of an answer, learned on classes that training did not see."""
+    scores = evaluate(embedding, labels, ks=(1,), clustering=False, resamples=0)
+    return None if scores.uncertainty is None else scores.uncertainty.calibration
+
+
+def _report(folder: RunFolder, scores: Scores, embedded: Embedded, cache: Cache) -> None:
+    from idml.evaluation.report import write_report
+
+    path = folder.path / "report.html"
+    write_report(path, scores, embedded, title=f"Run {folder.path.name}", image_root=cache.folder)

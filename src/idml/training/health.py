@@ -1,0 +1,104 @@
+"""Whether a run does what it should: what the uncertainty learns, and words of warning when it learns nothing.
+
+Everything is summed on the device and read once an epoch, so that looking costs no waiting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from idml.distances import Introspective
+from idml.embedding import Embedding
+
+SATURATED = 0.01  # a pair of less weight e^{−β̃/τ} than this moves nothing any more
+DEAD = 1e-4  # of the semantic head's gradient: an uncertainty head that gets less learns nothing
+MOST_SATURATED = 0.5  # of the pairs: beyond, training stands still
+COLLAPSED = 0.01  # a level that varies by less than this share of its mean says nothing
+
+
+class Averages:
+    """Means over an epoch of numbers that stay on the device until they are asked for."""
+
+    def __init__(self):
+        self._sums: dict[str, Tensor] = {}
+        self._numbers: dict[str, int] = {}
+
+    def add(self, values: Mapping[str, Tensor]) -> None:
+        for name, value in values.items():
+            value = value.detach().double()
+            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self._numbers[name] = self._numbers.get(name, 0) + 1
+
+    def read(self) -> dict[str, float]:
+        """All means, in one message from the device; then start over."""
+        if not self._sums:
+            return {}
+        values = torch.stack(list(self._sums.values())).tolist()
+        means = {name: value / self._numbers[name] for name, value in zip(self._sums, values, strict=True)}
+        self.__init__()
+        return means
+
+
+@torch.no_grad()
+def doubts(
+    embedding: Embedding, is_same: Bool[Tensor, "n n"], distance: Introspective, *, mixed: Embedding | None = None
+) -> dict[str, Tensor]:
+    """Levels of clean and mixed images, relative uncertainty of positive and negative pairs, saturated pairs."""
+    level = embedding.level
+    values = {"level_clean": level.mean(), "level_deviation": level.std(correction=0)}
+    if mixed is not None and len(mixed):
+        values["level_mixed"] = mixed.level.mean()
+    relative = distance.relative_uncertainty(embedding, embedding)
+    itself = torch.eye(len(embedding), dtype=torch.bool, device=level.device)
+    weight = torch.exp(-relative / distance.tau)
+    for name, chosen in (("positive", is_same & ~itself), ("negative", ~is_same)):
+        values[f"relative_uncertainty_{name}"] = _mean(relative.clamp(max=1e6), chosen)
+        values[f"weight_{name}"] = _mean(weight, chosen)
+    values["saturated_pairs"] = _mean((weight < SATURATED).float(), ~itself)
+    return values
+
+
+@torch.no_grad()
+def gradient_norms(groups: Mapping[str, list[nn.Parameter]]) -> dict[str, Tensor]:
+    """‖gradient‖ of each group of parameters that has one."""
+    norms = {}
+    for name, parameters in groups.items():
+        grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        if grads:
+            norms[f"gradient_{name}"] = torch.stack([grad.norm() for grad in grads]).norm()
+    return norms
+
+
+def warnings(means: Mapping[str, float]) -> list[str]:
+    """What is wrong with the uncertainty in this epoch, in words; nothing, if it is well."""
+    told = []
+    level = means.get("level_clean")
+    if level is None:
+        return told
+    learning, beside = means.get("gradient_uncertainty", math.inf), means.get("gradient_semantic", 0.0)
+    if learning < DEAD * beside:
+        told.append(
+            f"the uncertainty layer is dead: its gradient is {learning:.2g} beside {beside:.2g}. "
+            "Raise uncertainty_factor, or lower tau."
+        )
+    if means.get("saturated_pairs", 0.0) > MOST_SATURATED:
+        told.append(
+            f"{means['saturated_pairs']:.0%} of the pairs are saturated (level {level:.3g}): training stands still. "
+            "Raise tau, or lower uncertainty_level and uncertainty_gradient."
+        )
+    if means.get("level_deviation", math.inf) < COLLAPSED * level:
+        told.append(
+            f"the level has collapsed: {level:.3g} for all images. "
+            "Mix images (mixing=mixup), or raise uncertainty_factor."
+        )
+    return told
+
+
+def _mean(values: Float[Tensor, "n n"], chosen: Bool[Tensor, "n n"]) -> Tensor:
+    """Over the chosen places; 0 where there are none."""
+    return torch.where(chosen, values, 0).sum() / chosen.sum().clamp(min=1)

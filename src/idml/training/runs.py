@@ -1,0 +1,98 @@
+"""The folder of a run: its config, what it ran on, its log, its checkpoints, its model and its scores."""
+
+from __future__ import annotations
+
+import json
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import idml
+from idml.atomic import writing
+from idml.training.config import Config
+
+CONFIG, LOG, MODEL = "config.json", "log.jsonl", "model"
+
+
+class RunFolder:
+    """Where one run keeps everything. The same config continues it; another one is refused."""
+
+    def __init__(self, path: Path | str):
+        self.path = Path(path)
+
+    def begin(self, config: Config, data: dict[str, Any]) -> bool:
+        """Save the config; whether there is something to continue."""
+        file = self.path / CONFIG
+        asked = json.loads(json.dumps({"config": config.to_dict(), "data": data}))
+        if file.exists():
+            saved = json.loads(file.read_text())
+            if changed := _differences(saved, asked):
+                raise ValueError(
+                    f"{self.path} is a run with other settings ({', '.join(changed[:5])}): "
+                    "give another --output, or the same settings to continue it."
+                )
+            return True
+        with writing(file) as unfinished:
+            unfinished.write_text(json.dumps(asked | {"versions": versions()}, indent=2) + "\n")
+        return False
+
+    def checkpoint(self, name: str) -> Path:
+        return self.path / "checkpoints" / name
+
+    @property
+    def model(self) -> Path:
+        return self.path / MODEL
+
+    def records(self) -> list[dict[str, Any]]:
+        """The log: one record an epoch."""
+        file = self.path / LOG
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    def record(self, values: dict[str, Any]) -> None:
+        """Add an epoch's record; one that was written before a restart is replaced."""
+        kept = [record for record in self.records() if record["epoch"] < values["epoch"]]
+        with writing(self.path / LOG) as unfinished:
+            unfinished.write_text("".join(json.dumps(record) + "\n" for record in [*kept, values]))
+
+    def save_json(self, name: str, values: dict[str, Any]) -> None:
+        with writing(self.path / name) as unfinished:
+            unfinished.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+
+def versions() -> dict[str, str | None]:
+    """What this ran on."""
+    cuda = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "idml": idml.__version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": cuda or platform.machine(),
+        "revision": _revision(),
+    }
+
+
+def _revision() -> str | None:
+    """The git revision of this code, with a mark if it was changed since; None outside a checkout."""
+    here = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", "-C", here, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        return git("rev-parse", "--short", "HEAD") + ("+changes" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _differences(saved: dict[str, Any], asked: dict[str, Any]) -> list[str]:
+    """Names of settings that are not the same."""
+    found = []
+    for part, leaves in asked["config"].items():
+        old = saved["config"].get(part, {})
+        found += [
+            f"{name} {old.get(name)!r} instead of {new!r}" for name, new in leaves.items() if old.get(name) != new
+        ]
+    return found + [f"data {name}" for name, new in asked["data"].items() if saved["data"].get(name) != new]

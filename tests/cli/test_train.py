@@ -1,0 +1,126 @@
+"""The path every user walks: photos in folders, trained, killed, continued, evaluated, embedded, exported."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from caches import draw_photos
+
+from idml.cli.app import main
+from idml.evaluation.embedded import Embedded
+
+QUICK = ["--set", "epochs=3", "--set", "batch=20"]
+
+
+@pytest.fixture
+def idml(capsys, monkeypatch, tmp_path):
+    """Run the command in a folder of its own; its exit code, standard output and standard error."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["idml", *map(str, words)])
+        monkeypatch.setenv("COLUMNS", "120")
+        with pytest.raises(SystemExit) as end:
+            main()
+        output, errors = capsys.readouterr()
+        return int(end.value.code or 0), output, errors
+
+    return run
+
+
+def test_from_photos_to_a_model_that_was_killed_continued_evaluated_embedded_and_exported(idml, tmp_path):
+    photos = draw_photos(tmp_path / "photos")
+    code, output, errors = idml("prepare", photos, "--output", "cache", "--size", 40, "--test-share", 0.5, "--json")
+    assert code == 0, errors
+    words = ["train", "digits", "--data", "cache", "--output", "run", *QUICK]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    run = subprocess.Popen(
+        [sys.executable, "-m", "idml", *words], env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    checkpoint, deadline = Path("run/checkpoints/last.pt"), time.monotonic() + 60
+    while not checkpoint.exists() and time.monotonic() < deadline and run.poll() is None:
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    code, output, errors = idml(*words)
+    assert code == 0, errors
+    assert "Recall@1" in output
+    code, output, errors = idml("evaluate", "run", "--json", "--resamples", 20)
+    assert code == 0, errors
+    assert json.loads(output)["rises"]["blur"]
+    code, output, errors = idml("embed", "run/model", photos, "--output", "all.npz")
+    assert code == 0, errors
+    found = Embedded.load("all.npz")
+    assert len(found.labels) == 80
+    assert found.class_names is not None
+    assert found.class_names[0] == "class 0"
+    assert found.embedding.uncertainty is not None
+    code, output, errors = idml("export", "run/model", "--output", "model.onnx")
+    assert code == 0, errors
+    assert Path("model.onnx").stat().st_size > 0
+
+
+def test_a_plain_folder_is_prepared_on_the_way(idml, tmp_path):
+    photos = draw_photos(tmp_path / "photos", classes=4)
+    code, _, errors = idml("train", "digits-plain", "--data", photos, "--set", "epochs=1", "--set", "batch=20")
+    assert code == 0, errors
+    assert "there are no test classes to score" in errors
+    assert Path("runs/digits-plain-photos-seed0/model/model.json").exists()
+
+
+def test_recipes_are_listed_and_whole_as_json(idml):
+    code, output, _ = idml("recipes")
+    assert code == 0
+    assert "cub-proxy-anchor" in output
+    configs = json.loads(idml("recipes", "--json")[1])
+    assert configs["cub-proxy-anchor"]["objective"]["loss"] == "proxy_anchor"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train"], "--data is missing"),
+        (["train", "--data", "nowhere"], "there is no nowhere"),
+        (["train", "digit", "--data", "."], "unknown recipe 'digit': did you mean 'digits'?"),
+        (["train", "digits", "--data", ".", "--set", "taus=3"], "unknown setting 'taus': did you mean 'tau'?"),
+        (["train", "digits", "--data", ".", "--set", "select=best"], "Test classes are never selected on"),
+        (["embed", "nowhere", "nothing.png"], "there is no image nothing.png"),
+        (["embed", "nowhere", ".", "--output", "x.csv"], "ends in '.csv'"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_or_two(idml, words, message):
+    code, _, errors = idml(*words)
+    assert code == 1
+    assert message in errors
+    assert len(errors.strip().splitlines()) <= 2
+
+
+def test_the_demo_prints_both_rows_and_draws_a_report(idml, monkeypatch):
+    monkeypatch.setattr("idml.cli.demo.recipe", lambda name: _quick(name))
+    code, output, errors = idml("demo", "--output", "demo")
+    assert code == 0, errors
+    assert "introspective" in output
+    assert "level rises, blur" in output
+    assert Path("demo/introspective/report.html").exists()
+
+
+def _quick(name: str):
+    from idml.recipes import recipe
+
+    return recipe(name).with_changes(["epochs=1"])
+
+
+def test_embeddings_as_parquet_need_pyarrow_and_say_so(tmp_path, monkeypatch):
+    from idml.cli.embed import write
+    from idml.embedding import Embedding
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    import torch
+
+    with pytest.raises(ValueError, match="needs pyarrow"):
+        write(tmp_path / "rows.parquet", [Path("a.png")], Embedding(torch.ones(1, 2)))

@@ -1,0 +1,60 @@
+import math
+
+import pytest
+import torch
+
+from idml import Embedding
+from idml.distances import Introspective
+from idml.training.health import Averages, doubts, gradient_norms, warnings
+
+
+def test_averages_are_means_since_the_last_reading():
+    averages = Averages()
+    for value in (1.0, 3.0):
+        averages.add({"loss": torch.tensor(value)})
+    averages.add({"level": torch.tensor(5.0)})
+    assert averages.read() == {"loss": 2.0, "level": 5.0}
+    assert averages.read() == {}
+
+
+def test_doubts_equal_loops_over_pairs():
+    generator = torch.Generator().manual_seed(0)
+    embedding = Embedding(torch.randn(6, 3, generator=generator), torch.randn(6, 2, generator=generator))
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    distance = Introspective(tau=0.3)
+    found = doubts(embedding, labels[:, None] == labels, distance, mixed=embedding[:2])
+    relative = distance.relative_uncertainty(embedding, embedding)
+    pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
+    for name, same in (("positive", True), ("negative", False)):
+        values = [float(relative[i, j]) for i, j in pairs if (labels[i] == labels[j]) == same]
+        assert float(found[f"relative_uncertainty_{name}"]) == pytest.approx(sum(values) / len(values), rel=1e-5)
+        weights = [math.exp(-value / 0.3) for value in values]
+        assert float(found[f"weight_{name}"]) == pytest.approx(sum(weights) / len(weights), rel=1e-4)
+    saturated = [math.exp(-float(relative[i, j]) / 0.3) < 0.01 for i, j in pairs]
+    assert float(found["saturated_pairs"]) == pytest.approx(sum(saturated) / len(saturated))
+    assert float(found["level_mixed"]) == pytest.approx(float(embedding.level[:2].mean()))
+
+
+def test_gradient_norms_are_those_of_all_parameters_of_a_group():
+    one, two, unused = (torch.nn.Parameter(torch.zeros(2)) for _ in range(3))
+    one.grad, two.grad = torch.tensor([3.0, 0.0]), torch.tensor([0.0, 4.0])
+    assert gradient_norms({"backbone": [one, two], "proxies": [unused]}) == {"gradient_backbone": torch.tensor(5.0)}
+
+
+@pytest.mark.parametrize(
+    ("means", "word"),
+    [
+        ({"level_clean": 1.0, "gradient_uncertainty": 1e-9, "gradient_semantic": 1.0}, "dead"),
+        ({"level_clean": 9.0, "saturated_pairs": 0.9}, "saturated"),
+        ({"level_clean": 1.0, "level_deviation": 1e-5}, "collapsed"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(means, word):
+    (told,) = warnings(means)
+    assert word in told
+
+
+def test_a_healthy_or_plain_run_is_not_warned():
+    well = {"level_clean": 0.4, "level_deviation": 0.1, "saturated_pairs": 0.0}
+    assert warnings(well | {"gradient_uncertainty": 0.1, "gradient_semantic": 1.0}) == []
+    assert warnings({"loss": 1.0}) == []
