@@ -73,6 +73,26 @@ def test_a_plain_folder_is_prepared_on_the_way(idml, tmp_path):
     assert Path("runs/digits-plain-photos-seed0/model/model.json").exists()
 
 
+def test_a_share_of_the_classes_is_kept_for_testing(idml, tmp_path):
+    photos = draw_photos(tmp_path / "photos", size=64)
+    words = (
+        "train",
+        "digits",
+        "--data",
+        photos,
+        "--test-share",
+        0.25,
+        "--set",
+        "epochs=1",
+        "--set",
+        "batch=20",
+        "--json",
+    )
+    code, output, errors = idml(*words)
+    assert code == 0, errors
+    assert json.loads(output)["class_count"] == 2
+
+
 def test_recipes_are_listed_and_whole_as_json(idml):
     code, output, _ = idml("recipes")
     assert code == 0

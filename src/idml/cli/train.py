@@ -28,6 +28,9 @@ def train(
         list[str] | None, typer.Option("--set", help="Change a setting of the recipe: tau=3. May be repeated.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="The run's folder. The same command again continues it.")] = None,
+    test_share: Annotated[
+        float, typer.Option(help="Share of the classes kept for testing, where --data is images without splits.")
+    ] = 0.0,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
     wandb: Annotated[bool, typer.Option(help="Log to Weights & Biases too.")] = False,
@@ -45,7 +48,7 @@ def train(
     if seed is not None:
         config = config.with_changes({"seed": seed})
     folder = output or Path("runs") / f"{name}-{data.resolve().name}-seed{config.run.seed}"
-    cache = _cache(data, is_quiet=as_json)
+    cache = _cache(data, test_share, is_quiet=as_json)
     scores = run(config, cache, folder, device=chosen_device(device), watch=Live(is_quiet=as_json), wandb=wandb)
     if as_json:
         typer.echo(json.dumps(scores, allow_nan=False, indent=2))
@@ -64,19 +67,21 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print whole co
     Console().print(table)
 
 
-def _cache(data: Path, *, is_quiet: bool) -> Path:
+def _cache(data: Path, test_share: float, *, is_quiet: bool) -> Path:
     """The cache itself, or one made of these images beside the runs."""
     from idml.data.cache import META
     from idml.data.prepare import prepare
 
     if (data / META).exists():
+        if test_share:
+            raise ValueError(f"{data} is prepared already, with its splits: give --test-share to `idml prepare`.")
         return data
     if not data.exists():
         raise ValueError(f"there is no {data}: give a folder with one folder of images a class, or a prepared cache.")
-    folder = Path("runs") / "caches" / data.resolve().name
+    folder = Path("runs") / "caches" / f"{data.resolve().name}-test{test_share:g}"
     with Stages(is_quiet=is_quiet) as stages:
         stages.begin(f"preparing {data}")
-        prepare(data, folder, progress=stages.progress)
+        prepare(data, folder, test_share=test_share, progress=stages.progress)
     return folder
 
 
@@ -87,4 +92,5 @@ def _tell(scores: dict[str, Any], folder: Path) -> None:
         for name, value in (*((f"Recall@{k}", v) for k, v in scores["recall"].items()), ("MAP@R", scores["map_at_r"])):
             table.add_row(name, f"{100 * value:.2f} %")
         console.print(table)
-    console.print(f"{folder}: model/, embeddings, scores.json, report.html, curves.png", soft_wrap=True)
+    kept = "model/, embeddings, scores.json, report.html, curves.png" if scores else "model/, curves.png"
+    console.print(f"{folder}: {kept}", soft_wrap=True)

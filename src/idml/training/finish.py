@@ -46,7 +46,7 @@ def finish(
         draw_curves(folder)
     asked = [split for split in (TEST, QUERY) if split in cache.splits]
     if not asked:
-        watch.say("there are no test classes to score: the model is trained, and in " + str(folder.model))
+        watch.say(f"there are no test classes to score (--test-share holds some out): the model is in {folder.model}")
         return {}
     watch.say("embedding the test images")
     embedded = _embedded(config, model, cache, asked[0], device)
