@@ -52,6 +52,7 @@ def evaluate(
     seed: int = 0,
     memory: int = MEMORY,
     changed_levels: ChangedLevels | None = None,
+    shared: bool = False,
     progress: Progress = no_progress,
 ) -> Scores:
     """Score embeddings: each image queries all others, or, given a gallery, that.
@@ -64,6 +65,7 @@ def evaluate(
     calibration: a confidence fitted elsewhere; without it, it is fitted on other classes of this set.
     resamples: of the bootstrap behind the intervals; 0 leaves them out. memory: bytes to use beyond the embeddings.
     changed_levels: of the same images made ambiguous, by kind and degree (`evaluation.ambiguity`); NaN: not tried.
+    shared: all processes of torch.distributed call this with the same sets, and share the search; all get the scores.
     progress: called with the name of a stage and the share of it that is done.
 
     >>> rows = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
@@ -77,13 +79,13 @@ def evaluate(
     distance = _as_distance(distance, queries, others)
     introspective = distance if isinstance(distance, Introspective) else None
     comparison = Comparison.of(queries, others, introspective=introspective)
-    ranks = ranks_of_positives(comparison, own, of_gallery, memory=memory, progress=progress)
+    ranks = ranks_of_positives(comparison, own, of_gallery, memory=memory, shared=shared, progress=progress)
     found = _what_queries_did(ranks)
     statistics = _retrieval_statistics(ranks, found, ks)
     has_uncertainty = queries.uncertainty is not None and comparison.gallery.uncertainty is not None
     if has_uncertainty:
         found, calibration = _with_doubts(
-            comparison, found, own, calibration, seed=seed, memory=memory, progress=progress
+            comparison, found, own, calibration, seed=seed, memory=memory, shared=shared, progress=progress
         )
         statistics |= _uncertainty_statistics(found) | _rise_statistics(found, changed_levels or {})
     scored = {name: float(score(torch.ones(1, len(queries), device=own.device))) for name, score in statistics.items()}
@@ -154,13 +156,14 @@ def _with_doubts(
     *,
     seed: int,
     memory: int,
+    shared: bool,
     progress: Progress,
 ) -> tuple[Queries, Calibration]:
     """Levels, and confidences by α and β to the nearest neighbour; the calibration given, or one of all these queries.
 
     Queries of a single class cannot be calibrated on other classes: their confidence is not known.
     """
-    neighbour = nearest(comparison, 1, memory=memory, progress=progress)[0][:, 0]
+    neighbour = nearest(comparison, 1, memory=memory, shared=shared, progress=progress)[0][:, 0]
     alpha, beta = _alpha_and_beta(comparison.queries, comparison.gallery[neighbour])
     judged = found.is_judged
     confidence = None

@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from idml.evaluation.comparing import Comparison
+from idml.evaluation.sharing import added_up, own_part
 from idml.progress import Progress, followed, no_progress
 
 MOST_ROWS = 512  # queries at once on the CPU: enough for a fast matrix product
@@ -19,21 +20,23 @@ def row_chunks(comparison: Comparison, rows: Int[Tensor, " q"], memory: int) -> 
 
 
 def nearest(
-    comparison: Comparison, k: int, *, memory: int = 1 << 30, progress: Progress = no_progress
+    comparison: Comparison, k: int, *, memory: int = 1 << 30, shared: bool = False, progress: Progress = no_progress
 ) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
     """For each query the k nearest gallery images and their distances, nearest first.
 
     Equal distances come in the order of the gallery. A query is left out by its index, never by
-    dropping the first neighbour: exact duplicates are found.
+    dropping the first neighbour: exact duplicates are found. shared: see `ranks_of_positives`.
     """
     available = len(comparison.gallery) - comparison.same
     if not 1 <= k <= available:
         raise ValueError(f"k is {k}, and a query has {available} images to choose from: give 1 to {available}.")
-    found, distances = [], []
+    number = len(comparison.queries)
+    found = torch.zeros(number, k, dtype=torch.long, device=comparison.queries.device)
+    distances = torch.zeros(number, k, dtype=torch.float64, device=found.device)
     every = torch.arange(len(comparison.queries), device=comparison.queries.device)
     chunks = row_chunks(comparison, every, memory)
     space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=every.device)
-    for rows in followed(chunks, "neighbours", progress):
+    for rows in own_part(followed(chunks, "neighbours", progress), shared=shared):
         rough = comparison.rough(rows, out=space[: len(rows)])
         limit = rough.topk(k, dim=1, largest=False).values[:, -1:] + 2 * comparison.tolerance
         query, column = (rough <= limit).nonzero(as_tuple=True)  # k each, and those too close to call
@@ -41,9 +44,8 @@ def nearest(
         query, column, exact = _in_order(query, column, exact)
         first = torch.searchsorted(query, torch.arange(len(rows), device=rows.device))
         place = first[:, None] + torch.arange(k, device=rows.device)
-        found.append(column[place])
-        distances.append(exact[place])
-    return torch.cat(found), torch.cat(distances)
+        found[rows], distances[rows] = column[place], exact[place]
+    return added_up(found, shared=shared), added_up(distances, shared=shared)
 
 
 def _in_order(query: Tensor, column: Tensor, exact: Tensor) -> tuple[Tensor, Tensor, Tensor]:

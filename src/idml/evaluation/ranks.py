@@ -19,6 +19,7 @@ from torch import Tensor
 
 from idml.evaluation.comparing import Comparison
 from idml.evaluation.neighbours import row_chunks
+from idml.evaluation.sharing import added_up, own_part
 from idml.progress import Progress, followed, no_progress
 
 TILE = 2048  # queries and gallery images at once on the CPU: enough for a fast matrix product
@@ -49,21 +50,25 @@ def ranks_of_positives(
     gallery_labels: Int[Tensor, " m"] | None = None,
     *,
     memory: int = 1 << 30,
+    shared: bool = False,
     progress: Progress = no_progress,
 ) -> Ranks:
     """Ranks of the gallery images of each query's class, the query itself left out by its index.
 
-    memory: bytes to use beyond the embeddings and the result.
+    memory: bytes to use beyond the embeddings and the result. shared: all processes of torch.distributed
+    call this with the same sets; each does a part, and all get the whole.
     """
     members = _Members(labels if gallery_labels is None else gallery_labels, labels, same=comparison.same)
     ranks = torch.zeros(len(labels), members.most, dtype=torch.long, device=labels.device)
     by_number = members.number.argsort(stable=True)  # queries with as many positives go together
     is_counted = members.number[by_number] <= COUNTED
-    for group in _counted(comparison, members, by_number[is_counted], memory, progress):
+    for group in _counted(comparison, members, by_number[is_counted], memory, shared, progress):
         ranks[group.rows, : group.most] = _ascending(group.ranks, group.is_there)
-    for rows in followed(row_chunks(comparison, by_number[~is_counted], memory), "ranks in large classes", progress):
+    chunks = followed(row_chunks(comparison, by_number[~is_counted], memory), "ranks in large classes", progress)
+    for rows in own_part(chunks, shared=shared):
         positives, is_there = members.of(rows)
         ranks[rows, : positives.shape[1]] = _ascending(_sorted(comparison, rows, positives), is_there)
+    ranks[by_number[~is_counted]] = added_up(ranks[by_number[~is_counted]], shared=shared)
     return Ranks(ranks, members.number)
 
 
@@ -119,18 +124,22 @@ class _Group:
 
 
 def _counted(
-    comparison: Comparison, members: _Members, rows: Tensor, memory: int, progress: Progress
+    comparison: Comparison, members: _Members, rows: Tensor, memory: int, shared: bool, progress: Progress
 ) -> Sequence[_Group]:
     tile = TILE if rows.device.type == "cpu" else LARGE_TILE
     side = min(tile, max(1, math.isqrt(memory // (TILE_BYTES + comparison.bytes_a_distance))))
     groups = [_Group(comparison, members, some) for some in rows.split(side) if len(rows)]
     parts = len(groups) * -(-len(comparison.gallery) // side)
-    for group, columns, rough in followed(_tiles(comparison, groups, side), "ranks", progress, length=parts):
+    for group, columns, rough in followed(_tiles(comparison, groups, side, shared), "ranks", progress, length=parts):
         _count_closer(comparison, group, columns, rough)
+    for group in groups:
+        group.ranks = added_up(group.ranks - 1, shared=shared) + 1
     return groups
 
 
-def _tiles(comparison: Comparison, groups: Sequence[_Group], side: int) -> Iterator[tuple[_Group, Tensor, Tensor]]:
+def _tiles(
+    comparison: Comparison, groups: Sequence[_Group], side: int, shared: bool
+) -> Iterator[tuple[_Group, Tensor, Tensor]]:
     """Rough distances of each group to all of the gallery, by parts; overwritten by the next ones."""
     device = comparison.queries.device
     space = torch.empty(2, side * side, device=device)
@@ -141,10 +150,11 @@ def _tiles(comparison: Comparison, groups: Sequence[_Group], side: int) -> Itera
 
     number = len(comparison.gallery)
     if not comparison.same or sum(len(group.rows) for group in groups) < number:
-        for group, columns in product(groups, torch.arange(number, device=device).split(side)):
+        pairs = product(groups, torch.arange(number, device=device).split(side))
+        for group, columns in own_part(pairs, shared=shared):
             yield group, columns, rough(group.rows, columns)
         return
-    for group, other in combinations_with_replacement(groups, 2):
+    for group, other in own_part(combinations_with_replacement(groups, 2), shared=shared):
         values = rough(group.rows, other.rows)
         yield group, other.rows, values
         if other is not group:

@@ -50,14 +50,16 @@ def finish(
         return {}
     watch.say("embedding the test images")
     embedded = _embedded(config, model, cache, asked[0], device)
-    if not distributed.is_first():
-        return {}
-    embedded.save(folder.path / IN_A_RUN[0])
     gallery = embedded.gallery
     within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
     watch.say("scoring the test images, once")
     levels = embedded.changed_levels
-    scores = evaluate(embedded.embedding, embedded.labels, **within, calibration=calibration, changed_levels=levels)
+    scores = evaluate(
+        embedded.embedding, embedded.labels, **within, calibration=calibration, changed_levels=levels, shared=True
+    )
+    if not distributed.is_first():
+        return scores.to_dict()
+    embedded.save(folder.path / IN_A_RUN[0])
     folder.save_json("scores.json", scores.to_dict())
     _report(folder, scores, embedded, cache)
     return scores.to_dict()
@@ -103,7 +105,7 @@ def _changed_levels(
 
 def _calibration(embedding: Embedding, labels: Int[Tensor, " n"]) -> Calibration | None:
     """How sure to be of an answer, learned on classes that training did not see."""
-    scores = evaluate(embedding, labels, ks=(1,), clustering=False, resamples=0)
+    scores = evaluate(embedding, labels, ks=(1,), clustering=False, resamples=0, shared=True)
     return None if scores.uncertainty is None else scores.uncertainty.calibration
 
 

@@ -182,7 +182,7 @@ class _Run:
         """MAP@R of the validation classes, which decides which epoch is the best."""
         found = embed_rows(self.model, self.cache, self.validation_rows, self.config, device=self.device)
         labels = self.cache.labels[self.validation_rows]
-        scores = evaluate(found, labels, ks=(1,), clustering=False, resamples=0)
+        scores = evaluate(found, labels, ks=(1,), clustering=False, resamples=0, shared=True)
         record |= {"validation_recall@1": scores.recall[1], "validation_map_at_r": scores.map_at_r}
         if scores.uncertainty is not None and math.isfinite(scores.uncertainty.r_auroc):
             record["validation_r_auroc"] = scores.uncertainty.r_auroc
