@@ -73,6 +73,17 @@ def test_a_plain_folder_is_prepared_on_the_way(idml, tmp_path):
     assert Path("runs/digits-plain-photos-seed0/model/model.json").exists()
 
 
+def test_images_that_cannot_be_read_are_listed_or_left_out(idml, tmp_path):
+    photos = draw_photos(tmp_path / "photos", classes=4, size=64)
+    (photos / "class 1" / "3.png").write_bytes(b"broken off")
+    words = ("train", "digits-plain", "--data", photos, "--set", "epochs=1", "--set", "batch=20")
+    code, _, errors = idml(*words)
+    assert code == 1
+    assert "class 1/3.png" in errors
+    code, _, errors = idml(*words, "--skip-bad")
+    assert code == 0, errors
+
+
 def test_a_share_of_the_classes_is_kept_for_testing(idml, tmp_path):
     photos = draw_photos(tmp_path / "photos", size=64)
     words = (

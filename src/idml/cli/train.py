@@ -31,6 +31,9 @@ def train(
     test_share: Annotated[
         float, typer.Option(help="Share of the classes kept for testing, where --data is images without splits.")
     ] = 0.0,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out images that cannot be read, where --data is images.")
+    ] = False,
     seed: Annotated[int | None, typer.Option(help="Of everything random.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
     wandb: Annotated[bool, typer.Option(help="Log to Weights & Biases too.")] = False,
@@ -48,7 +51,7 @@ def train(
     if seed is not None:
         config = config.with_changes({"seed": seed})
     folder = output or Path("runs") / f"{name}-{data.resolve().name}-seed{config.run.seed}"
-    cache = _cache(data, test_share, is_quiet=as_json)
+    cache = _cache(data, test_share, skip_bad=skip_bad, is_quiet=as_json)
     scores = run(config, cache, folder, device=chosen_device(device), watch=Live(is_quiet=as_json), wandb=wandb)
     if as_json:
         typer.echo(json.dumps(scores, allow_nan=False, indent=2))
@@ -67,7 +70,7 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print whole co
     Console().print(table)
 
 
-def _cache(data: Path, test_share: float, *, is_quiet: bool) -> Path:
+def _cache(data: Path, test_share: float, *, skip_bad: bool, is_quiet: bool) -> Path:
     """The cache itself, or one made of these images beside the runs."""
     from idml.data.cache import META
     from idml.data.prepare import prepare
@@ -81,7 +84,7 @@ def _cache(data: Path, test_share: float, *, is_quiet: bool) -> Path:
     folder = Path("runs") / "caches" / f"{data.resolve().name}-test{test_share:g}"
     with Stages(is_quiet=is_quiet) as stages:
         stages.begin(f"preparing {data}")
-        prepare(data, folder, test_share=test_share, progress=stages.progress)
+        prepare(data, folder, test_share=test_share, skip_bad=skip_bad, progress=stages.progress)
     return folder
 
 
