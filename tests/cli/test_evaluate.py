@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from idml import Embedding
-from idml.cli.app import main
 from idml.evaluation.embedded import Embedded
 
 
@@ -20,21 +19,6 @@ def save(path: Path, *, noise: float = 0.5, seed: int = 0, uncertain: bool = Tru
     uncertainty = torch.rand(60, 2, generator=generator) if uncertain else None
     Embedded(embedding=Embedding(rows, uncertainty), labels=labels).save(path)
     return path
-
-
-@pytest.fixture
-def idml(capsys, monkeypatch):
-    """Run the command; its exit code, standard output and standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["idml", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as end:
-            main()
-        output, errors = capsys.readouterr()
-        return int(end.value.code or 0), output, errors
-
-    return run
 
 
 def test_one_source_prints_a_table_and_leaves_scores_and_a_report(idml, tmp_path):

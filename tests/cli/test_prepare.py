@@ -1,26 +1,9 @@
 import json
-import sys
 
 import pytest
 from pictures import class_folders
 
-from idml.cli.app import main
 from idml.data.cache import Cache
-
-
-@pytest.fixture
-def idml(capsys, monkeypatch):
-    """Run the command; its exit code, standard output and standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["idml", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as end:
-            main()
-        output, errors = capsys.readouterr()
-        return int(end.value.code or 0), output, errors
-
-    return run
 
 
 def test_a_folder_becomes_a_cache_with_a_summary(idml, tmp_path, monkeypatch):

@@ -11,26 +11,9 @@ from pathlib import Path
 import pytest
 from caches import draw_photos
 
-from idml.cli.app import main
 from idml.evaluation.embedded import Embedded
 
 QUICK = ["--set", "epochs=3", "--set", "batch=20"]
-
-
-@pytest.fixture
-def idml(capsys, monkeypatch, tmp_path):
-    """Run the command in a folder of its own; its exit code, standard output and standard error."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["idml", *map(str, words)])
-        monkeypatch.setenv("COLUMNS", "120")
-        with pytest.raises(SystemExit) as end:
-            main()
-        output, errors = capsys.readouterr()
-        return int(end.value.code or 0), output, errors
-
-    return run
 
 
 def test_from_photos_to_a_model_that_was_killed_continued_evaluated_embedded_and_exported(idml, tmp_path):
