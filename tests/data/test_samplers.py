@@ -3,7 +3,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from idml.data.samplers import class_balanced_batches, of_rank, random_batches
+from idml.data.samplers import class_balanced_batches, random_batches
 
 
 def test_random_batches_show_every_image_at_most_once_and_leave_out_the_remainder():
@@ -54,13 +54,6 @@ def test_a_class_shows_all_its_images_before_it_repeats_one():
     assert sorted(batches.reshape(-1).tolist()) == list(range(12))
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_ranks_share_the_same_global_batches(ranks):
-    batches = random_batches(50, 8, seed=0, epoch=0)
-    parts = [of_rank(batches, rank=rank, ranks=ranks) for rank in range(ranks)]
-    assert torch.equal(torch.cat(parts, dim=1), batches)
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -74,8 +67,6 @@ def test_ranks_share_the_same_global_batches(ranks):
             lambda: class_balanced_batches(torch.arange(9) % 3, 16, per_class=4, seed=0, epoch=0),
             "needs 4 classes, and there are 3: lower the batch size to 12",
         ),
-        (lambda: of_rank(torch.zeros(2, 6, dtype=torch.long), rank=0, ranks=4), "does not divide into 4 equal parts"),
-        (lambda: of_rank(torch.zeros(2, 6, dtype=torch.long), rank=2, ranks=2), "rank 2 of 2"),
     ],
 )
 def test_batches_that_cannot_be_say_why(call, message):

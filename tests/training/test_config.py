@@ -53,6 +53,7 @@ def test_recipes_are_complete_and_survive_json(name):
         ("lr=-1", "lr is -1.0"),
         ("accumulate=0", "accumulate is 0"),
         ("validation_share=2", "validation_share is 2.0"),
+        ("validation_split=test", "choosing a model on the 'test' split would make its final score too good"),
         ("select=best", "Test classes are never selected on"),
     ],
 )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from caches import draw_cache
+from caches import draw_cache, draw_photos
 
 from idml.data.cache import Cache
 
@@ -52,6 +52,34 @@ def run(cache: Cache, folder: Path, processes: int, *changes: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_torchrun_prepares_once_and_speaks_once(tmp_path):
+    photos = draw_photos(tmp_path / "photos", classes=4, size=64)
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "idml", "train", "digits-plain"]
+    done = subprocess.run(
+        [
+            sys.executable,
+            *words,
+            "--data",
+            str(photos),
+            "--test-share",
+            "0.5",
+            "--set",
+            "epochs=1",
+            "--set",
+            "batch=20",
+        ],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("Recall@1") == 1
+    assert done.stderr.count("epoch 1/1") == 1
 
 
 @pytest.mark.parametrize("changes", [["mixing=mixup"], ["mixing=cutmix", "loss=contrastive", "per_class=5"]])

@@ -14,6 +14,7 @@ from idml.cli.devices import chosen_device
 from idml.cli.live import Live
 from idml.cli.progress import Stages
 from idml.recipes import RECIPES, recipe
+from idml.training import distributed
 
 DEFAULT = "photos"
 
@@ -51,8 +52,12 @@ def train(
     if seed is not None:
         config = config.with_changes({"seed": seed})
     folder = output or Path("runs") / f"{name}-{data.resolve().name}-seed{config.run.seed}"
-    cache = _cache(data, test_share, skip_bad=skip_bad, is_quiet=as_json)
-    scores = run(config, cache, folder, device=chosen_device(device), watch=Live(is_quiet=as_json), wandb=wandb)
+    with distributed.process_group(chosen_device(device)) as place:
+        with distributed.first_rank_first():  # it prepares the images, and the others find them
+            cache = _cache(data, test_share, skip_bad=skip_bad, is_quiet=as_json or not distributed.is_first())
+        scores = run(config, cache, folder, device=place, watch=Live(is_quiet=as_json), wandb=wandb)
+        if not distributed.is_first():
+            return
     if as_json:
         typer.echo(json.dumps(scores, allow_nan=False, indent=2))
     else:

@@ -2,7 +2,7 @@
 
 Pixels are held as 32-bit words: red, green, blue and one empty byte. One gather then brings all three
 channels of a pixel, four gathers make a bilinear crop where single bytes would take twelve. The words
-take a third more memory than the bytes, and on one CPU core three quarters of the time.
+take a third more memory than the bytes.
 """
 
 from __future__ import annotations

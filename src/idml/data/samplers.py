@@ -1,7 +1,7 @@
 """Which images make a batch: an epoch is a matrix, one row a global batch, one column an image.
 
-The matrix depends on (seed, epoch) alone. Any number of ranks trains on the same global batches, each
-on its equal slice of every one (`of_rank`), and a resumed run starts at the row where it stopped.
+The matrix depends on (seed, epoch) alone. Any number of ranks trains on the same global batches, and a
+resumed run starts at the row where it stopped.
 """
 
 import torch
@@ -53,20 +53,6 @@ def class_balanced_batches(
     turn = _occurrence(chosen)[:, None] * per_class + torch.arange(per_class)  # (batches · wanted, per_class)
     places = start[chosen, None] + turn % counts[chosen, None]
     return by_class[places].reshape(number, batch)
-
-
-def of_rank(batches: Int[Tensor, "batches batch"], *, rank: int, ranks: int) -> Int[Tensor, "batches slice"]:
-    """The slice of every global batch that this rank works on; in rank order they make up the batch.
-
-    >>> of_rank(torch.tensor([[5, 6, 7, 8]]), rank=1, ranks=2)
-    tensor([[7, 8]])
-    """
-    batch = batches.shape[1]
-    if not 0 <= rank < ranks:
-        raise ValueError(f"rank {rank} of {ranks}: ranks count from 0.")
-    if batch % ranks:
-        raise ValueError(f"a global batch of {batch} does not divide into {ranks} equal parts: change the batch size.")
-    return batches.chunk(ranks, dim=1)[rank]
 
 
 def _occurrence(values: Int[Tensor, " n"]) -> Int[Tensor, " n"]:

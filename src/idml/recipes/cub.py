@@ -1,7 +1,7 @@
 """CUB-200-2011 with ResNet-50, classes 1 to 100 to train on, 101 to 200 to retrieve among.
 
-Settings are METHOD's, taken from the authors' released code and a prototype; they are not yet chosen on
-validation classes. Give the backbone's file with `--set weights=FILE`, or leave timm to fetch its own.
+Settings follow the authors' released code and a prototype; they are not yet chosen on validation
+classes. Give the backbone's file with `--set weights=FILE`, or leave timm to fetch its own.
 """
 
 from dataclasses import replace

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from idml.data.batches import check_between
+from idml.data.splits import check_validation_split
 from idml.distances import Introspective
 from idml.errors import unknown_name
 from idml.losses import LOSSES
@@ -36,6 +37,7 @@ class DataConfig:
     validation_share: float = 0.0
     validation_half: Literal["none", "first", "second"] = "none"
     validation_seed: int = 0
+    validation_split: Literal["train", "test", "query", "gallery"] = "train"  # the others are refused, with the reason
 
 
 def resized(image_size: int) -> int:
@@ -163,6 +165,7 @@ class Config:
     def __post_init__(self):
         for part in PARTS:
             _check_choices(getattr(self, part))
+        check_validation_split(self.data.validation_split)
         check_between("validation_share", self.data.validation_share, 0.0, 0.9)
         if self.run.select == "best" and self.data.validation_share == 0 and self.data.validation_half == "none":
             raise ValueError(

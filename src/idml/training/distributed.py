@@ -48,6 +48,16 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
         dist.destroy_process_group()
 
 
+@contextmanager
+def first_rank_first() -> Iterator[None]:
+    """The first rank goes through this alone, and then all the others."""
+    if ranks() > 1 and not is_first():
+        dist.barrier()
+    yield
+    if ranks() > 1 and is_first():
+        dist.barrier()
+
+
 def own_share(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "m ..."]:
     """This rank's part of something that all ranks know: equal stretches, in the order of ranks."""
     if len(values) % ranks():
