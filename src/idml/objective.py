@@ -16,10 +16,11 @@ from idml.errors import unknown_name
 from idml.labels import Labels, check_labels
 from idml.losses import LOSSES
 from idml.numerics.precision import full_precision
-from idml.pairs import Pairs, pairs_with_classes, pairs_within
+from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
 from idml.proxies import Proxies
 
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
+LEAST_MEAN_WEIGHT = 0.1  # what keeps the scale: where uncertainty has swallowed all, dividing by it would be 0/0
 
 
 class Objective(nn.Module):
@@ -28,8 +29,9 @@ class Objective(nn.Module):
     loss: a key of `LOSSES`. distance: None for the loss's plain default; `Introspective()` takes
     the loss's base. num_classes and dim: needed by losses with proxies, unused by the others.
     miner_options: keywords of the loss's default miner. learn_proxy_uncertainty: give proxies an
-    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. loss_options: keywords
-    of the loss function, such as `margin=0.2`.
+    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. keep_scale: divide introspective
+    distances by their mean weight, Σ softened / Σ plain over the batch, so that the loss's margins and scales,
+    which were made for plain distances, still fit. loss_options: keywords of the loss function, such as `margin=0.2`.
 
     >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)
     >>> embedding = Embedding(torch.randn(6, 8), torch.randn(6, 5))
@@ -47,6 +49,7 @@ class Objective(nn.Module):
         *,
         learn_proxy_uncertainty: bool = False,
         miner_options: Mapping[str, Any] | None = None,
+        keep_scale: bool = False,
         **loss_options: Any,
     ):
         super().__init__()
@@ -59,6 +62,7 @@ class Objective(nn.Module):
         _check_options(f"option of the {loss} loss", self.loss_options, self._loss.function)
         _check_options(f"miner option of the {loss} loss", self.miner_options, self._loss.miner)
         self.distance = _resolve_distance(distance, self._loss.base)
+        self.keep_scale = keep_scale and isinstance(self.distance, Introspective)
         self.num_classes = num_classes
         self.proxies: Proxies | None = None
         if self._loss.proxies:
@@ -80,31 +84,62 @@ class Objective(nn.Module):
         labels: Labels,
         other_labels: Labels | None = None,
         share: float | Float[Tensor, ""] | None = None,
+        *,
+        label_sets: Labels | None = None,
+        candidates: tuple[Embedding, Labels] | None = None,
     ) -> Float[Tensor, ""]:
-        """J(labels), or for mixed images share·J(labels) + (1 − share)·J(other_labels), one distance matrix."""
+        """J(labels), or for mixed images share·J(labels) + (1 − share)·J(other_labels), one distance matrix.
+
+        label_sets: of mixed images; pairs whose sets meet are then negative in neither J.
+        candidates: compare with these images instead of among themselves, where the loss has no proxies.
+        """
         _check_shares_of_the_loss(other_labels, share)
         check_embedding(embedding)
-        for given in (labels, other_labels):
+        for given in (labels, other_labels, label_sets):
             if given is not None:
                 check_labels(given)
                 if len(given) != len(embedding):
                     raise ValueError(
                         f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each."
                     )
+        against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
         with full_precision(embedding.device):
-            distance = self.distance(embedding, embedding if self.proxies is None else self.proxies())
-            value = self._of_distance(distance, labels, embedding)
+            distance = self._distance(embedding, self.compared(embedding, against))
+            sets = None if label_sets is None else self.pairs(label_sets, against_labels)
+
+            def of(given: Labels) -> Tensor:
+                pairs = self.pairs(given, against_labels)
+                if sets is not None:
+                    pairs = Pairs(pairs.positive, pairs.negative * sets.negative)
+                return self._of_distance(distance, pairs, embedding)
+
             if other_labels is None:
-                return value
+                return of(labels)
             assert share is not None  # checked above, where both are given or neither
-            return share * value + (1 - share) * self._of_distance(distance, other_labels, embedding)
+            return share * of(labels) + (1 - share) * of(other_labels)
 
-    def pairs(self, labels: Labels) -> Pairs:
+    def compared(self, embedding: Embedding, candidates: Embedding | None = None) -> Embedding:
+        """What these images are compared with: the proxies, the candidates, or themselves."""
+        if self.proxies is not None:
+            return self.proxies()
+        return embedding if candidates is None else candidates
+
+    def pairs(self, labels: Labels, candidate_labels: Labels | None = None) -> Pairs:
         """The pairs that this objective compares, before mining."""
-        return pairs_within(labels) if self.proxies is None else pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
+        if self.proxies is not None:
+            return pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
+        return pairs_within(labels) if candidate_labels is None else pairs_between(labels, candidate_labels)
 
-    def _of_distance(self, distance: Tensor, labels: Labels, embedding: Embedding) -> Tensor:
-        pairs = self.pairs(labels)
+    def _distance(self, embedding: Embedding, others: Embedding) -> Float[Tensor, "n m"]:
+        distance = self.distance(embedding, others)
+        if not self.keep_scale:
+            return distance
+        with torch.no_grad():
+            plain = PLAIN_DISTANCES[self._loss.base](embedding, others)
+            mean_weight = distance.sum() / plain.sum().clamp(min=torch.finfo(plain.dtype).tiny)
+        return distance / mean_weight.clamp(min=LEAST_MEAN_WEIGHT)
+
+    def _of_distance(self, distance: Tensor, pairs: Pairs, embedding: Embedding) -> Tensor:
         if self._loss.miner is not None:
             options = self.miner_options
             if "dim" in _keywords(self._loss.miner):

@@ -5,6 +5,7 @@ import torch
 
 from idml import Embedding
 from idml.distances import Introspective
+from idml.pairs import pairs_with_classes, pairs_within
 from idml.training.health import Averages, doubts, gradient_norms, warnings
 
 
@@ -22,7 +23,7 @@ def test_doubts_equal_loops_over_pairs():
     embedding = Embedding(torch.randn(6, 3, generator=generator), torch.randn(6, 2, generator=generator))
     labels = torch.tensor([0, 0, 1, 1, 2, 2])
     distance = Introspective(tau=0.3)
-    found = doubts(embedding, labels[:, None] == labels, distance, mixed=embedding[:2])
+    found = doubts(embedding, embedding, pairs_within(labels), distance, mixed=embedding[:2])
     relative = distance.relative_uncertainty(embedding, embedding)
     pairs = [(i, j) for i in range(6) for j in range(6) if i != j]
     for name, same in (("positive", True), ("negative", False)):
@@ -33,6 +34,18 @@ def test_doubts_equal_loops_over_pairs():
     saturated = [math.exp(-float(relative[i, j]) / 0.3) < 0.01 for i, j in pairs]
     assert float(found["saturated_pairs"]) == pytest.approx(sum(saturated) / len(saturated))
     assert float(found["level_mixed"]) == pytest.approx(float(embedding.level[:2].mean()))
+    assert float(found["weight_mixed"]) == pytest.approx(math.exp(-float(relative[0, 1]) / 0.3), rel=1e-4)
+
+
+def test_doubts_of_a_loss_with_proxies_are_those_of_images_and_proxies():
+    generator = torch.Generator().manual_seed(0)
+    embedding = Embedding(torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator))
+    proxies = Embedding.certain(torch.randn(3, 3, generator=generator))
+    labels, distance = torch.tensor([0, 1, 2, 0]), Introspective(tau=2.0)
+    found = doubts(embedding, proxies, pairs_with_classes(labels, 3), distance, mixed=embedding[:1])
+    weight = torch.exp(-distance.relative_uncertainty(embedding, proxies) / 2.0)
+    assert float(found["weight_positive"]) == pytest.approx(float(weight[range(4), labels].mean()), rel=1e-5)
+    assert float(found["weight_mixed"]) == pytest.approx(float(weight[0].mean()), rel=1e-5)
 
 
 def test_gradient_norms_are_those_of_all_parameters_of_a_group():

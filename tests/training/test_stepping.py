@@ -1,86 +1,165 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from idml import Embedding, Objective
+from idml import Objective
 from idml.data.mixing import mixup
 from idml.distances import Introspective
+from idml.losses import contrastive_loss, proxy_nca_loss
 from idml.models.heads import LITERAL, Heads
+from idml.pairs import Pairs, pairs_between
+from idml.training.config import MixingConfig
 from idml.training.feeding import Batch
 from idml.training.stepping import loss_and_gradients
 
 CLASSES = 4
 
 
-def network(*, introspective: bool = True) -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Flatten(), nn.Linear(12, 8), nn.Tanh(), Heads(8, 5, 5 if introspective else None, form=LITERAL)
-    )
+class Small(nn.Module):
+    """A network in its two parts, which notes how many images it saw."""
+
+    def __init__(self, *, introspective: bool = True):
+        super().__init__()
+        torch.manual_seed(0)
+        self.features = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh())
+        self.embed_features = Heads(8, 5, 5 if introspective else None, form=LITERAL)
+        self.seen = []
+        self.features.register_forward_hook(lambda _module, images, _features: self.seen.append(len(images[0])))
+
+    def forward(self, images):
+        return self.embed_features(self.features(images))
 
 
-def some_batch(*, is_mixed: bool) -> Batch:
+MIXINGS = {
+    "shares of the loss": MixingConfig(mixing="mixup"),
+    "against originals": MixingConfig(mixing="mixup", mixed_against="originals", mixed_weight=0.5),
+    "partners apart": MixingConfig(mixing="mixup", partner_negatives=False),
+    "sets": MixingConfig(mixing="mixup", mixed_labels="sets"),
+    "shares": MixingConfig(mixing="mixup", mixed_labels="shares"),
+}
+
+
+def some_batch(mixing: str = "mixup") -> Batch:
     generator = torch.Generator().manual_seed(1)
     images, labels = torch.rand(8, 3, 2, 2, generator=generator), torch.arange(8) % CLASSES
-    mixed, mixing = mixup(images, generator=generator)
-    return Batch(images, mixed if is_mixed else None, labels, mixing if is_mixed else None)
+    mixed, drawn = mixup(images, generator=generator)
+    return Batch(images, mixed if mixing == "mixup" else None, labels, None if mixing == "none" else drawn)
 
 
-def run(batch: Batch, mixed_labels: str, **options) -> tuple[float, list[torch.Tensor]]:
-    model = network()
+def run(batch: Batch, config: MixingConfig, loss: str = "proxy_anchor", **options) -> tuple[float, list[torch.Tensor]]:
+    model = Small().double()
     torch.manual_seed(0)
-    objective = Objective("proxy_anchor", Introspective(), num_classes=CLASSES, dim=5)
-    loss, *_ = loss_and_gradients(model, objective, batch, mixed_labels=mixed_labels, **options)
+    objective = Objective(loss, Introspective(), num_classes=CLASSES, dim=5).double()
+    batch = replace(batch, images=batch.images.double(), mixed=None if batch.mixed is None else batch.mixed.double())
+    step = loss_and_gradients(model, objective, batch, config, **options)
     parameters = [*model.parameters(), *objective.parameters()]
-    return float(loss), [parameter.grad for parameter in parameters if parameter.grad is not None]
+    return float(step.loss), [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
-@pytest.mark.parametrize("mixed_labels", ["loss_shares", "sets", "shares"])
-@pytest.mark.parametrize("is_mixed", [False, True])
+@pytest.mark.parametrize("config", MIXINGS.values(), ids=MIXINGS)
+@pytest.mark.parametrize("mixing", ["none", "mixup", "features"])
 @pytest.mark.parametrize("chunk", [1, 3, 8])
-def test_embedding_by_chunks_gives_the_same_loss_and_gradients(mixed_labels, is_mixed, chunk):
-    batch = some_batch(is_mixed=is_mixed)
-    loss, gradients = run(batch, mixed_labels)
-    by_chunks, of_chunks = run(batch, mixed_labels, chunk=chunk)
-    assert by_chunks == pytest.approx(loss)
+@pytest.mark.parametrize("loss", ["proxy_anchor", "contrastive"])
+def test_embedding_by_chunks_gives_the_same_loss_and_gradients(config, mixing, chunk, loss):
+    batch = some_batch(mixing)
+    value, gradients = run(batch, config, loss, level_prior=0.1)
+    by_chunks, of_chunks = run(batch, config, loss, level_prior=0.1, chunk=chunk)
+    assert by_chunks == pytest.approx(value)
     for one, other in zip(gradients, of_chunks, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(one, other)
 
 
-def test_original_and_mixed_images_share_one_forward_pass():
-    seen = []
-
-    def embed(images):
-        seen.append(len(images))
-        return network()(images)
-
-    objective = Objective("contrastive", Introspective())
-    _, original, mixed, norm = loss_and_gradients(
-        embed, objective, some_batch(is_mixed=True), mixed_labels="loss_shares"
-    )
-    assert seen == [16]
-    assert mixed is not None
-    assert len(original) == len(mixed) == 8
-    assert norm > 0
+@pytest.mark.parametrize(("mixing", "passes"), [("mixup", 16), ("features", 8)])
+def test_images_share_one_forward_pass_and_mixed_features_need_none(mixing, passes):
+    model, objective = Small(), Objective("contrastive", Introspective(), num_classes=CLASSES)
+    step = loss_and_gradients(model, objective, some_batch(mixing), MIXINGS["shares of the loss"])
+    assert model.seen == [passes]
+    assert step.mixed is not None
+    assert len(step.original) == len(step.mixed) == 8
+    assert step.gradient > 0
 
 
 def test_shares_of_the_loss_are_the_objectives_own():
-    batch, model = some_batch(is_mixed=True), network()
-    objective = Objective("contrastive", Introspective())
-    loss, *_ = loss_and_gradients(model, objective, batch, mixed_labels="loss_shares")
+    batch, model = some_batch(), Small()
+    objective = Objective("contrastive", Introspective(), num_classes=CLASSES)
+    step = loss_and_gradients(model, objective, batch, MIXINGS["shares of the loss"])
     assert batch.mixing is not None
     share, other = batch.mixing.batch_share, batch.labels[batch.mixing.partner]
     expected = objective(model(batch.images), batch.labels)
     expected = expected + objective(model(batch.mixed), batch.labels, other, share)
-    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(step.loss, expected.detach())
 
 
-def test_a_plain_model_has_no_uncertainty_to_replay():
-    batch = some_batch(is_mixed=False)
-    objective = Objective("contrastive")
-    loss, original, mixed, _ = loss_and_gradients(
-        network(introspective=False), objective, batch, mixed_labels="sets", chunk=3
+def test_mixed_images_can_be_compared_with_originals_and_weighed():
+    batch, model = some_batch(), Small()
+    objective = Objective("contrastive", Introspective(), num_classes=CLASSES)
+    step = loss_and_gradients(model, objective, batch, MIXINGS["against originals"])
+    assert batch.mixing is not None
+    original, mixed = model(batch.images), model(batch.mixed)
+    distance, share = objective.distance(mixed, original), batch.mixing.batch_share
+    expected = objective(original, batch.labels)
+    for labels, weight in ((batch.labels, share), (batch.labels[batch.mixing.partner], 1 - share)):
+        expected = expected + 0.5 * weight * contrastive_loss(distance, pairs_between(labels, batch.labels))
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def test_what_an_image_has_a_part_of_can_be_left_out_of_its_negatives():
+    batch, model = some_batch(), Small()
+    objective = Objective("proxy_nca", Introspective(), num_classes=CLASSES, dim=5)
+    step = loss_and_gradients(model, objective, batch, MIXINGS["partners apart"])
+    assert batch.mixing is not None
+    other, share = batch.labels[batch.mixing.partner], batch.mixing.batch_share
+    distance = objective.distance(mixed := model(batch.mixed), objective.compared(mixed))
+    own, others = (nn.functional.one_hot(given, CLASSES).bool() for given in (batch.labels, other))
+    expected = objective(model(batch.images), batch.labels)
+    for members, weight in ((own, share), (others, 1 - share)):
+        expected = expected + weight * proxy_nca_loss(distance, Pairs(members, ~(own | others)))
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def test_mixed_features_are_what_the_heads_see():
+    batch, model = some_batch("features"), Small()
+    step = loss_and_gradients(
+        model, Objective("contrastive", Introspective(), num_classes=CLASSES), batch, MIXINGS["shares of the loss"]
     )
-    assert torch.isfinite(loss)
-    assert isinstance(original, Embedding)
-    assert mixed is None
+    assert batch.mixing is not None
+    assert step.mixed is not None
+    expected = model.embed_features(batch.mixing.mix(model.features(batch.images)))
+    torch.testing.assert_close(step.mixed.semantic, expected.semantic.detach())
+    torch.testing.assert_close(step.mixed.uncertainty, expected.uncertainty.detach())
+
+
+def test_the_prior_adds_the_mean_squared_level_of_all_images():
+    batch, model = some_batch(), Small()
+    objective = Objective("contrastive", Introspective(), num_classes=CLASSES)
+    without, with_prior = (
+        loss_and_gradients(model, objective, batch, MIXINGS["shares of the loss"], level_prior=prior).loss
+        for prior in (0.0, 0.5)
+    )
+    assert batch.mixed is not None
+    level = model(torch.cat([batch.images, batch.mixed])).level
+    torch.testing.assert_close(with_prior - without, 0.5 * level.square().mean().detach())
+
+
+def test_a_small_share_is_left_out_of_label_sets():
+    batch = some_batch()
+    mixed = batch.mixed
+    assert mixed is not None
+    assert batch.mixing is not None
+    all_own = replace(batch.mixing, share=torch.full((8,), 0.9), label_share=torch.full((8,), 0.9))
+    batch = Batch(batch.images, mixed, batch.labels, all_own)
+    config = replace(MIXINGS["sets"], smallest_share=0.2)
+    model, objective = Small(), Objective("contrastive", Introspective(), num_classes=CLASSES)
+    step = loss_and_gradients(model, objective, batch, config)
+    expected = objective(model(torch.cat([batch.images, mixed])), batch.labels.repeat(2))
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def test_a_plain_model_has_no_uncertainty():
+    model, objective = Small(introspective=False), Objective("contrastive", num_classes=CLASSES)
+    step = loss_and_gradients(model, objective, some_batch("none"), MIXINGS["sets"], level_prior=1.0, chunk=3)
+    assert torch.isfinite(step.loss)
+    assert step.original.uncertainty is None
+    assert step.mixed is None

@@ -14,6 +14,7 @@ from idml.cli.embed import embed
 from idml.cli.evaluate import evaluate
 from idml.cli.export import export
 from idml.cli.prepare import prepare
+from idml.cli.sweep import sweep
 from idml.cli.train import recipes, train
 
 MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own are 2 for a wrong option and 130 for an interruption
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for _command in (demo, prepare, recipes, train, evaluate, embed, export, doctor):
+for _command in (demo, prepare, recipes, train, sweep, evaluate, embed, export, doctor):
     app.command()(_command)
 
 

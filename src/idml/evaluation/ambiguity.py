@@ -16,7 +16,7 @@ from torch import Tensor
 from idml.data.batches import check_between, check_images, in_float
 from idml.data.corruptions import blur, crop, low_resolution, occlusion
 from idml.embedding import Embedding, check_embedding
-from idml.evaluation.uncertainty import share_that_rises
+from idml.evaluation.uncertainty import r_auroc, share_that_rises
 
 DEGREES = (0.25, 0.5, 0.75, 1.0)
 CORRUPTIONS = {"blur": blur, "crop": crop, "occlusion": occlusion, "low_resolution": low_resolution}
@@ -38,6 +38,12 @@ class ChangedLevels:
             kind: {degree: float(share_that_rises(self.clean, level)) for degree, level in levels.items()}
             for kind, levels in self.changed.items()
         }
+
+
+def told_apart(clean_level: Float[Tensor, " n"], changed_level: Float[Tensor, " m"]) -> float:
+    """AUROC: the chance that a changed image has a higher level than a clean one, equal levels counting half."""
+    is_changed = torch.arange(len(clean_level) + len(changed_level)) >= len(clean_level)
+    return float(r_auroc(torch.cat([clean_level, changed_level]).cpu(), is_changed))
 
 
 @torch.inference_mode()

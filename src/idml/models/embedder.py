@@ -83,10 +83,13 @@ class Embedder(nn.Module):
         with full_precision(images.device):
             return self.pooling(features)
 
-    def forward(self, images: Shaped[Tensor, "n 3 h w"]) -> Embedding:
-        feature = self.features(images)
-        with full_precision(images.device):
+    def embed_features(self, feature: Float[Tensor, "n f"]) -> Embedding:
+        """Both heads on pooled features, which may be mixed ones."""
+        with full_precision(feature.device):
             return self.heads(feature.to(self.heads.semantic.weight.dtype))
+
+    def forward(self, images: Shaped[Tensor, "n 3 h w"]) -> Embedding:
+        return self.embed_features(self.features(images))
 
     @torch.inference_mode()
     def embed_files(

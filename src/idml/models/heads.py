@@ -26,11 +26,13 @@ class UncertaintyForm:
     normalise: LayerNorm, without parameters, on the feature it sees.
     gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
     starting_level: the mean level on the first training batch; None leaves the layer's default.
+    is_random: a control that learns nothing: directions drawn anew each time, at the starting level (1 if None).
     """
 
     normalise: bool
     gradient_scale: float
     starting_level: float | None
+    is_random: bool = False
 
     def __post_init__(self):
         check_between("gradient_scale", self.gradient_scale, 0.0, 1.0)
@@ -53,6 +55,9 @@ class UncertaintyHead(nn.Module):
         self._starts_at = form.starting_level
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
+        if self.form.is_random:
+            drawn = torch.randn(len(feature), self.linear.out_features, device=feature.device, dtype=feature.dtype)
+            return nn.functional.normalize(drawn) * (self.form.starting_level or 1.0)
         feature = self.normalise(_scale_gradient(feature, self.form.gradient_scale))
         if self._starts_at is not None and self.training:
             self._start(feature.detach())

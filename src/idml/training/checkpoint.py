@@ -15,6 +15,7 @@ from torch import nn
 
 from idml.atomic import writing
 from idml.training import distributed
+from idml.training.averaging import Average
 
 LAST, BEST = "last.pt", "best.pt"
 
@@ -29,7 +30,14 @@ class Place(NamedTuple):
     best_epoch: int = -1
 
 
-def save(path: Path, place: Place, model: nn.Module, objective: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+def save(
+    path: Path,
+    place: Place,
+    model: nn.Module,
+    objective: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    average: Average | None = None,
+) -> None:
     """Written by the first rank only, whole or not at all."""
     if not distributed.is_first():
         return
@@ -38,20 +46,28 @@ def save(path: Path, place: Place, model: nn.Module, objective: nn.Module, optim
         "model": model.state_dict(),
         "objective": objective.state_dict(),
         "optimiser": optimiser.state_dict(),
+        "average": None if average is None else average.state_dict(),
     }
     with writing(path) as unfinished:
         torch.save(state, unfinished)
 
 
-def load(path: Path, model: nn.Module, objective: nn.Module, optimiser: torch.optim.Optimizer | None = None) -> Place:
+def load(
+    path: Path,
+    model: nn.Module,
+    objective: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    average: Average | None = None,
+) -> Place:
     """Put everything back where it was; no code in the file is run."""
     device = next(model.parameters()).device
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
         model.load_state_dict(state["model"])
         objective.load_state_dict(state["objective"])
-        if optimiser is not None:
-            optimiser.load_state_dict(state["optimiser"])
+        optimiser.load_state_dict(state["optimiser"])
+        if average is not None:
+            average.load_state_dict(state["average"])
         return Place(**state["place"])
     except (pickle.UnpicklingError, RuntimeError, LookupError, EOFError, TypeError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]

@@ -26,11 +26,14 @@ class DataConfig:
     crop: "random_resized" (torchvision's), or "resize_and_crop" (the paper's: 256 × 256, then a random `image_size`).
     validation_share: of the training classes, held out to choose epochs and settings by; 0 trains on all of them.
     validation_half: hold out that half of the class numbers instead.
+    test_size: of the crops that are scored; None is image_size. Random-resized crops show objects larger than they
+    are when scored, so networks trained on somewhat smaller crops do better, and faster (Touvron et al., 2019).
     """
 
     crop: Literal["random_resized", "resize_and_crop"] = "random_resized"
     crop_scale: tuple[float, float] = (0.16, 1.0)
     image_size: int = 224
+    test_size: int | None = None
     flip: bool = True
     batch: int = 120
     per_class: int | None = None  # images of each class in a batch; None: at random
@@ -38,6 +41,10 @@ class DataConfig:
     validation_half: Literal["none", "first", "second"] = "none"
     validation_seed: int = 0
     validation_split: Literal["train", "test", "query", "gallery"] = "train"  # the others are refused, with the reason
+
+    @property
+    def scored_size(self) -> int:
+        return self.image_size if self.test_size is None else self.test_size
 
 
 def resized(image_size: int) -> int:
@@ -47,7 +54,10 @@ def resized(image_size: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only."""
+    """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only.
+
+    uncertainty: "random" is a control: directions drawn anew in each step, of length uncertainty_level, learn nothing.
+    """
 
     backbone: str = "resnet50"
     weights: str | None = "pretrained"  # or a file, or None
@@ -55,6 +65,7 @@ class ModelConfig:
     dim: int = 512
     uncertainty_dim: int = 512
     frozen_batch_norm: bool = True
+    uncertainty: Literal["learned", "random"] = "learned"
     uncertainty_normalise: bool = True
     uncertainty_gradient: float = 0.1
     uncertainty_level: float | None = 0.1  # mean level at the start
@@ -62,7 +73,11 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head."""
+    """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
+
+    keep_scale: distances are divided by the mean weight e^(−β̃/τ) of the batch, so that margins keep their meaning.
+    level_prior: so much of the mean squared level is added to the loss.
+    """
 
     loss: str = "proxy_anchor"
     loss_options: dict[str, float] = field(default_factory=dict)
@@ -72,6 +87,8 @@ class ObjectiveConfig:
     smoothing: float = 1.0
     pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
     learn_proxy_uncertainty: bool = False
+    keep_scale: bool = False
+    level_prior: float = 0.0
 
     def __post_init__(self):
         if self.loss not in LOSSES:
@@ -90,12 +107,19 @@ class ObjectiveConfig:
 class MixingConfig:
     """Mixed images beside the originals, in one forward pass.
 
-    mixed_labels: "loss_shares" compares mixed images among themselves, or with proxies, and shares the
-    loss; "sets" and "shares" label all images as sets or shares, originals and mixed ones compared together.
+    mixing: "features" mixes pooled features (Venkataramanan et al., ICLR 2022), which needs no pass of its own.
+    mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
+    mixed images, compared with proxies, or where a loss has none with mixed_against; unless partner_negatives, no pair
+    whose label sets meet is a negative in it. "sets" (of classes that have more
+    than smallest_share) and "shares" label all images so, originals and mixed ones compared together.
     """
 
-    mixing: Literal["none", "mixup", "cutmix"] = "none"
+    mixing: Literal["none", "mixup", "cutmix", "features"] = "none"
     mixed_labels: Literal["loss_shares", "sets", "shares"] = "loss_shares"
+    mixed_against: Literal["mixed", "originals"] = "mixed"
+    mixed_weight: float = 1.0
+    partner_negatives: bool = True
+    smallest_share: float = 0.0
     concentration: float = 1.0
 
 
@@ -104,6 +128,7 @@ class OptimiserConfig:
     """AdamW with a learning rate for each part; factors are of `lr`.
 
     warm_up_epochs: only the new layers are trained. schedule: "step" halves (by decay_factor) every decay_epochs.
+    average: the model is the moving average of its weights, of which each step keeps this share (0.99); None: the last.
     accumulate: batches a step. cached_chunk: embed large batches by so many images, keeping only embeddings
     (GradCache: Gao et al., 2021): same gradients, less memory.
     """
@@ -118,6 +143,7 @@ class OptimiserConfig:
     decay_factor: float = 0.5
     warm_up_epochs: int = 5
     clip: float | None = 10.0
+    average: float | None = None
     accumulate: int = 1
     cached_chunk: int | None = None
 
@@ -127,6 +153,8 @@ class OptimiserConfig:
         for name in ("decay_epochs", "accumulate"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}: give at least 1.")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"average is {self.average}: give a share between 0 and 1, such as 0.99, or none.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +172,7 @@ class RunConfig:
     channels_last: bool = True
     validate_every: int = 1
     select: Literal["last", "best"] = "last"
-    checkpoint_minutes: float = 5.0  # and after each epoch
+    checkpoint_minutes: float = 5.0  # and after epochs
 
     def __post_init__(self):
         if self.epochs < 1:

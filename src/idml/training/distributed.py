@@ -77,6 +77,18 @@ class _Gather(torch.autograd.Function):
         return grad.chunk(ranks())[rank()]
 
 
+class _GatherAndAdd(_Gather):
+    @staticmethod
+    def backward(_ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
+        dist.all_reduce(grad := grad.contiguous())
+        return grad.chunk(ranks())[rank()]
+
+
+def gathered_features(features: Float[Tensor, "n f"]) -> Float[Tensor, "g f"]:
+    """The features of all ranks, of which each may use any: what reaches them is added up over the ranks."""
+    return features if ranks() == 1 else _GatherAndAdd.apply(features)  # pyright: ignore[reportReturnType]
+
+
 def gathered(embedding: Embedding) -> Embedding:
     """The embeddings of all ranks, in their order; gradients reach this rank's own."""
     if ranks() == 1:

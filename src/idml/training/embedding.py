@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from idml.data.cache import Cache
 from idml.data.crops import centre_boxes
 from idml.data.pixels import Pixels
 from idml.embedding import Embedding
@@ -16,40 +15,32 @@ from idml.training.config import Config, resized
 from idml.training.distributed import concatenated, rank, ranks
 
 BATCH = 256  # images at once
+CHANGED_IMAGES = 512  # of those that are scored, whose level is measured when they are blurred, cropped or mixed
 
 
 @torch.inference_mode()
-def embed_rows(
-    model: Embedder,
-    cache: Cache,
-    rows: Int[Tensor, " n"],
-    config: Config,
-    *,
-    device: torch.device,
-    progress: Progress = no_progress,
-) -> Embedding:
-    """Embeddings of these rows, in their order, on the device; each rank embeds a share of them."""
+def embed_all(model: Embedder, pixels: Pixels, config: Config, *, progress: Progress = no_progress) -> Embedding:
+    """Embeddings of these images, in their order, on their device; each rank embeds a share of them."""
     was_training = model.training
     model.eval()
     parts = []
-    for some in followed(own_rows(rows).split(BATCH), "embedding", progress):
-        parts.append(embed_images(model, centre_crops(cache, some, config.data.image_size, device), config))
+    for some in followed(_own(torch.arange(len(pixels))).split(BATCH), "embedding", progress):
+        parts.append(embed_images(model, centre_crops(pixels, some, config), config))
     semantic = concatenated(torch.cat([part.semantic for part in parts]))
     uncertain = [part.uncertainty for part in parts if part.uncertainty is not None]
     model.train(was_training)
     return Embedding(semantic, concatenated(torch.cat(uncertain)) if uncertain else None)
 
 
-def own_rows(rows: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
-    """This rank's stretch of the rows."""
-    return rows.tensor_split(ranks())[rank()]
-
-
-def centre_crops(cache: Cache, rows: Int[Tensor, " n"], size: int, device: torch.device) -> Tensor:
-    pixels = Pixels.of(cache, rows, device)
-    places = torch.arange(len(rows))
+def centre_crops(pixels: Pixels, places: Int[Tensor, " n"], config: Config) -> Tensor:
+    size = config.data.scored_size
     boxes = centre_boxes(*pixels.sizes(places), size=size, of=resized(size))
     return pixels.crops(places, boxes, size)
+
+
+def some_places(pixels: Pixels) -> Int[Tensor, " some"]:
+    """Evenly spread places, about `CHANGED_IMAGES` of them."""
+    return torch.arange(0, len(pixels), max(1, len(pixels) // CHANGED_IMAGES))
 
 
 def embed_images(model: Embedder, images: Tensor, config: Config) -> Embedding:
@@ -59,3 +50,8 @@ def embed_images(model: Embedder, images: Tensor, config: Config) -> Embedding:
     with torch.autocast(images.device.type, dtype=torch.bfloat16, enabled=config.run.precision == "bfloat16"):
         found = model(images)
     return Embedding(found.semantic.float(), None if found.uncertainty is None else found.uncertainty.float())
+
+
+def _own(places: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
+    """This rank's stretch of them."""
+    return places.tensor_split(ranks())[rank()]

@@ -24,7 +24,10 @@ from idml.training.distributed import own_share, ranks
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """This rank's images, mixed ones beside them, and the labels and mixing of the whole global batch."""
+    """This rank's images, mixed ones beside them, and the labels and mixing of the whole global batch.
+
+    A mixing without mixed images is one of their features.
+    """
 
     images: Shaped[Tensor, "n c h w"]
     mixed: Shaped[Tensor, "n c h w"] | None
@@ -64,6 +67,8 @@ class Feed:
         if self.mixing.mixing == "none":
             return Batch(images, None, labels, None)
         mixing = draw_mixing(len(places), concentration=self.mixing.concentration, generator=generator)
+        if self.mixing.mixing == "features":
+            return Batch(images, None, labels, _on(mixing, images.device))
         own = own_share(mixing.partner)
         there = sent(own, images.device)
         is_alone = ranks() == 1  # otherwise partners may belong to another rank

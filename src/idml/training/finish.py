@@ -9,6 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from idml.data.cache import Cache
+from idml.data.pixels import Pixels
 from idml.data.splits import GALLERY, QUERY, TEST
 from idml.embedding import Embedding
 from idml.evaluation.ambiguity import levels_when_changed
@@ -20,11 +21,10 @@ from idml.models.embedder import Embedder
 from idml.training import distributed
 from idml.training.config import Config
 from idml.training.curves import draw_curves
-from idml.training.embedding import centre_crops, embed_images, embed_rows
+from idml.training.embedding import centre_crops, embed_all, embed_images, some_places
 from idml.training.runs import RunFolder
 from idml.training.watching import Watch
-
-CHANGED_IMAGES = 512  # of the test images, whose level is measured when they are blurred, cropped, occluded or mixed
+from idml.training.workshop import Workshop
 
 
 def finish(
@@ -33,13 +33,14 @@ def finish(
     cache: Cache,
     folder: RunFolder,
     validation_rows: Int[Tensor, " v"],
+    workshop: Workshop,
     device: torch.device,
     watch: Watch,
 ) -> dict[str, Any]:
     """Save the model, embed the test images, score them, once, and write everything down."""
     calibration = None
     if len(validation_rows) and config.objective.introspective:
-        found = embed_rows(model, cache, validation_rows, config, device=device)
+        found = embed_all(model, workshop.pixels(cache, validation_rows, device), config)
         calibration = _calibration(found, cache.labels[validation_rows])
     if distributed.is_first():
         model.save(folder.model, calibration=calibration, distance=config.objective.distance)
@@ -49,7 +50,7 @@ def finish(
         watch.say(f"there are no test classes to score (--test-share holds some out): the model is in {folder.model}")
         return {}
     watch.say("embedding the test images")
-    embedded = _embedded(config, model, cache, asked[0], device)
+    embedded = _embedded(config, model, cache, asked[0], workshop, device)
     gallery = embedded.gallery
     within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
     watch.say("scoring the test images, once")
@@ -65,40 +66,40 @@ def finish(
     return scores.to_dict()
 
 
-def _embedded(config: Config, model: Embedder, cache: Cache, split: str, device: torch.device) -> Embedded:
+def _embedded(
+    config: Config, model: Embedder, cache: Cache, split: str, workshop: Workshop, device: torch.device
+) -> Embedded:
     rows = cache.rows(split)
+    pixels = workshop.passing_pixels(cache, rows, device)
     gallery = None
     if split == QUERY:
         gallery_rows = cache.rows(GALLERY)
         gallery = Embedded(
-            embedding=embed_rows(model, cache, gallery_rows, config, device=device),
+            embedding=embed_all(model, workshop.passing_pixels(cache, gallery_rows, device), config),
             labels=cache.labels[gallery_rows],
             images=[cache.names[row] for row in gallery_rows.tolist()],
         )
     return Embedded(
-        embedding=embed_rows(model, cache, rows, config, device=device),
+        embedding=embed_all(model, pixels, config),
         labels=cache.labels[rows],
         class_names=cache.class_names,
         images=[cache.names[row] for row in rows.tolist()],
-        changed_levels=_changed_levels(config, model, cache, rows, device),
+        changed_levels=_changed_levels(config, model, pixels),
         gallery=gallery,
     )
 
 
-def _changed_levels(
-    config: Config, model: Embedder, cache: Cache, rows: Int[Tensor, " n"], device: torch.device
-) -> dict[str, dict[float, Tensor]]:
+def _changed_levels(config: Config, model: Embedder, pixels: Pixels) -> dict[str, dict[float, Tensor]]:
     """Levels of some test images made ambiguous; of the others it is not known, NaN."""
-    if not config.objective.introspective or len(rows) < 2:
+    if not config.objective.introspective or len(pixels) < 2:
         return {}
-    every = max(1, len(rows) // CHANGED_IMAGES)
-    chosen = torch.arange(0, len(rows), every)
+    chosen = some_places(pixels)
     model.eval()
-    images = centre_crops(cache, rows[chosen], config.data.image_size, device)
+    images = centre_crops(pixels, chosen, config)
     found = levels_when_changed(lambda batch: embed_images(model, batch, config), images)
 
     def spread(level: Tensor) -> Tensor:
-        return torch.full((len(rows),), torch.nan).index_copy_(0, chosen, level.float())
+        return torch.full((len(pixels),), torch.nan).index_copy_(0, chosen, level.float())
 
     return {kind: {degree: spread(level) for degree, level in levels.items()} for kind, levels in found.changed.items()}
 

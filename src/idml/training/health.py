@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from idml.distances import Introspective
 from idml.embedding import Embedding
+from idml.pairs import Pairs
 
 SATURATED = 0.01  # a pair of less weight e^{−β̃/τ} than this moves nothing any more
 DEAD = 1e-4  # of the semantic head's gradient: an uncertainty head that gets less learns nothing
@@ -46,20 +47,32 @@ class Averages:
 
 @torch.no_grad()
 def doubts(
-    embedding: Embedding, is_same: Bool[Tensor, "n n"], distance: Introspective, *, mixed: Embedding | None = None
+    embedding: Embedding,
+    compared: Embedding,
+    pairs: Pairs,
+    distance: Introspective,
+    *,
+    mixed: Embedding | None = None,
 ) -> dict[str, Tensor]:
-    """Levels of clean and mixed images, relative uncertainty of positive and negative pairs, saturated pairs."""
+    """Levels of clean and mixed images; relative uncertainty and weight e^(−β̃/τ) of the pairs that are compared.
+
+    compared: proxies, or the images themselves, and then mixed images are compared among themselves as well.
+    """
     level = embedding.level
     values = {"level_clean": level.mean(), "level_deviation": level.std(correction=0)}
-    if mixed is not None and len(mixed):
-        values["level_mixed"] = mixed.level.mean()
-    relative = distance.relative_uncertainty(embedding, embedding)
-    itself = torch.eye(len(embedding), dtype=torch.bool, device=level.device)
+    relative = distance.relative_uncertainty(embedding, compared)
     weight = torch.exp(-relative / distance.tau)
-    for name, chosen in (("positive", is_same & ~itself), ("negative", ~is_same)):
+    positive, negative = pairs.positive > 0, pairs.negative > 0
+    for name, chosen in (("positive", positive), ("negative", negative)):
         values[f"relative_uncertainty_{name}"] = _mean(relative.clamp(max=1e6), chosen)
         values[f"weight_{name}"] = _mean(weight, chosen)
-    values["saturated_pairs"] = _mean((weight < SATURATED).float(), ~itself)
+    values["saturated_pairs"] = _mean((weight < SATURATED).float(), positive | negative)
+    if mixed is not None and len(mixed):
+        values["level_mixed"] = mixed.level.mean()
+        others = mixed if compared is embedding else compared
+        weight = torch.exp(-distance.relative_uncertainty(mixed, others) / distance.tau)
+        is_pair = ~torch.eye(*weight.shape, dtype=torch.bool, device=weight.device) if others is mixed else weight > -1
+        values["weight_mixed"] = _mean(weight, is_pair)
     return values
 
 
@@ -99,6 +112,6 @@ def warnings(means: Mapping[str, float]) -> list[str]:
     return told
 
 
-def _mean(values: Float[Tensor, "n n"], chosen: Bool[Tensor, "n n"]) -> Tensor:
+def _mean(values: Float[Tensor, "n m"], chosen: Bool[Tensor, "n m"]) -> Tensor:
     """Over the chosen places; 0 where there are none."""
     return torch.where(chosen, values, 0).sum() / chosen.sum().clamp(min=1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -11,79 +12,112 @@ from torch import Tensor
 from idml.embedding import Embedding
 from idml.labels import as_members
 from idml.objective import Objective
-from idml.training.distributed import gathered
+from idml.training.config import MixingConfig
+from idml.training.distributed import gathered, gathered_features, own_share
 from idml.training.feeding import Batch
 
-Embed = Callable[[Tensor], Embedding]
+
+@runtime_checkable
+class Network(Protocol):
+    """A model in its two parts, as `idml.Embedder` has them."""
+
+    def features(self, images: Tensor) -> Tensor: ...
+
+    def embed_features(self, feature: Tensor) -> Embedding: ...
+
+
+class Step(NamedTuple):
+    """What a step leaves: the loss, the embeddings of the global batch without gradients, and the mean norm of the
+    loss's gradient with respect to a semantic embedding.
+    """
+
+    loss: Float[Tensor, ""]
+    original: Embedding
+    mixed: Embedding | None
+    gradient: Float[Tensor, ""]
 
 
 def loss_and_gradients(
-    embed: Embed, objective: Objective, batch: Batch, *, mixed_labels: str, chunk: int | None = None, scale: float = 1.0
-) -> tuple[Float[Tensor, ""], Embedding, Embedding | None, Float[Tensor, ""]]:
-    """Backpropagate scale · loss; the loss, the embeddings of the global batch (original, mixed), and the mean
-    norm of the loss's gradient with respect to a semantic embedding.
+    network: Network,
+    objective: Objective,
+    batch: Batch,
+    mixing: MixingConfig,
+    *,
+    level_prior: float = 0.0,
+    chunk: int | None = None,
+    scale: float = 1.0,
+) -> Step:
+    """Backpropagate scale · loss.
 
-    chunk: embed so many images at a time, twice, and keep only embeddings between (GradCache).
+    chunk: so many images at a time go through the backbone, twice, and only their features are kept (GradCache).
     """
     images = batch.images if batch.mixed is None else torch.cat([batch.images, batch.mixed])
     parts = images.split(chunk or len(images))
     if len(parts) == 1:
-        embedding = embed(images)
+        features = network.features(images)
     else:
         with torch.no_grad():
-            embedding = _leaf(Embedding.cat([embed(part) for part in parts]))
+            features = torch.cat([network.features(part) for part in parts])
+        features.requires_grad_()
+    embedding = network.embed_features(_with_mixed_features(features, batch))
     noted: list[Tensor] = []
     if embedding.semantic.requires_grad:
         embedding.semantic.register_hook(lambda grad: noted.append(grad.detach().norm(dim=1).mean()))
-    original = gathered(embedding[: len(batch.images)])
-    mixed = None if batch.mixed is None else gathered(embedding[len(batch.images) :])
-    loss = loss_of(objective, original, mixed, batch, mixed_labels)
+    number = len(batch.images)
+    original = gathered(embedding[:number])
+    mixed = gathered(embedding[number:]) if len(embedding) > number else None
+    loss = loss_of(objective, original, mixed, batch, mixing)
+    if level_prior and original.uncertainty is not None:
+        every = original if mixed is None else Embedding.cat([original, mixed])
+        assert every.uncertainty is not None
+        loss = loss + level_prior * every.uncertainty.square().sum(dim=1).mean()
     (loss * scale).backward()
     if len(parts) > 1:
-        _replay(embed, parts, embedding)
+        _replay(network, parts, features)
     norm = noted[0] / scale if noted else loss.new_zeros(())
-    return loss.detach(), _detached(original), None if mixed is None else _detached(mixed), norm
+    return Step(loss.detach(), _detached(original), None if mixed is None else _detached(mixed), norm)
 
 
 def loss_of(
-    objective: Objective, original: Embedding, mixed: Embedding | None, batch: Batch, mixed_labels: str
+    objective: Objective, original: Embedding, mixed: Embedding | None, batch: Batch, config: MixingConfig
 ) -> Float[Tensor, ""]:
     """J(original), and what mixed images add to it, by the chosen reading of their labels."""
     labels, mixing = batch.labels, batch.mixing
     if mixed is None or mixing is None:
         return objective(original, labels)
-    if mixed_labels == "loss_shares":
-        return objective(original, labels) + objective(mixed, labels, mixing.other_labels(labels), mixing.batch_share)
     classes = objective.num_classes
     assert classes is not None
+    if config.mixed_labels == "loss_shares":
+        candidates = (original, labels) if config.mixed_against == "originals" else None
+        others, share = mixing.other_labels(labels), mixing.batch_share
+        sets = None if config.partner_negatives else mixing.label_sets(labels, classes)
+        shared = objective(mixed, labels, others, share, label_sets=sets, candidates=candidates)
+        return objective(original, labels) + config.mixed_weight * shared
     members = as_members(labels, classes)
-    if mixed_labels == "sets":
-        return objective(Embedding.cat([original, mixed]), torch.cat([members, mixing.label_sets(labels, classes)]))
-    shares = mixing.label_shares(labels, classes)
-    return objective(Embedding.cat([original, mixed]), torch.cat([members.to(shares.dtype), shares]))
+    if config.mixed_labels == "sets":
+        mixed_members = mixing.label_sets(labels, classes, smallest_share=config.smallest_share)
+    else:
+        mixed_members = mixing.label_shares(labels, classes)
+    members = members.to(mixed_members.dtype)
+    return objective(Embedding.cat([original, mixed]), torch.cat([members, mixed_members]))
 
 
-def _leaf(embedding: Embedding) -> Embedding:
-    s, u = embedding.semantic.float(), embedding.uncertainty
-    return Embedding(s.requires_grad_(), None if u is None else u.float().requires_grad_())
+def _with_mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "m f"]:
+    """The features, and beside them mixed ones, where images were not mixed themselves."""
+    if batch.mixing is None or batch.mixed is not None:
+        return features
+    mixed = batch.mixing.mix(gathered_features(features))
+    return torch.cat([features, own_share(mixed)])
 
 
-def _replay(embed: Embed, parts: Sequence[Tensor], embedding: Embedding) -> None:
-    """Embed again, part by part, and hand each the gradient that its embeddings received."""
-    start = 0
-    for part in parts:
-        again = embed(part)
-        here = slice(start, start + len(part))
-        outputs, gradients = [again.semantic], [_gradient(embedding.semantic)[here]]
-        if again.uncertainty is not None and embedding.uncertainty is not None:
-            outputs.append(again.uncertainty)
-            gradients.append(_gradient(embedding.uncertainty)[here])
-        torch.autograd.backward(outputs, [g.to(o.dtype) for g, o in zip(gradients, outputs, strict=True)])
-        start += len(part)
-
-
-def _gradient(values: Tensor) -> Tensor:
-    return torch.zeros_like(values) if values.grad is None else values.grad
+def _replay(network: Network, parts: Sequence[Tensor], features: Float[Tensor, "n f"]) -> None:
+    """Go through the backbone again, part by part, and hand each the gradient that its features received."""
+    if features.grad is None:
+        return
+    for part, gradient in zip(parts, features.grad.split([len(part) for part in parts]), strict=True):
+        again = network.features(part)
+        if again.requires_grad:  # not while only the heads are trained
+            torch.autograd.backward(again, gradient.to(again.dtype))
 
 
 def _detached(embedding: Embedding) -> Embedding:

@@ -1,0 +1,341 @@
+"""`idml sweep`: many runs compared, on training classes that are held out, or finally on the test classes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from idml.cli.devices import chosen_device
+
+SPEED_OVER = 3600.0  # seconds of the past by which the time left is estimated: runs are long
+CELL_BORDER = 3  # characters around a cell
+SHOWN_SCORES = ("map_at_r", "recall@1", "r_auroc")  # in the line of a run that is done
+
+
+def sweep(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="RECIPE", help="Names from `idml recipes`, to be compared.")
+    ] = None,
+    data: Annotated[Path | None, typer.Option(help="A cache that `idml prepare` made.")] = None,
+    arms: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Ways to train, one a line: NAME: RECIPE CHANGE CHANGE …, # for comments."),
+    ] = None,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="Change a setting of all of them: epochs=10. May be repeated.")
+    ] = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Try several values of a setting: tau=1,3,5. Repeated: all combinations. Values with commas of their "
+            "own: crop_scale=0.16,1;0.4,1. A range to draw from, with --trials: lr=1e-5..1e-3."
+        ),
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="How many random draws from the ranges in --over.")] = None,
+    search_seed: Annotated[
+        int, typer.Option(min=0, help="Of these draws; with more --trials the first ones stay the same.")
+    ] = 0,
+    seeds: Annotated[str, typer.Option(help="How often each is trained: 3 for seeds 0, 1, 2; or the seeds, 0,4,7.")] = (
+        "3"
+    ),
+    validate: Annotated[
+        str,
+        typer.Option(
+            metavar="second|first|SHARE",
+            help="Training classes to hold out and compare by: a half of the class numbers, or a share such as 0.2.",
+        ),
+    ] = "second",
+    final: Annotated[
+        bool,
+        typer.Option("--final", help="Train on all training classes and score the test classes: for what is chosen."),
+    ] = False,
+    log: Annotated[
+        Path, typer.Option(help="Where each run is written down, one JSON line. What it has is not run again.")
+    ] = Path("results.jsonl"),
+    by: Annotated[str, typer.Option(help="The score that decides: recall@1, map_at_r, r_auroc, …")] = "map_at_r",
+    stop_below: Annotated[
+        float,
+        typer.Option(
+            help="Stop a run whose score is below this share of the median of finished runs, epoch by epoch; 0: never."
+        ),
+    ] = 0.8,
+    against: Annotated[
+        str | None, typer.Option(metavar="ARM", help="The one that others are compared with; if not given, the first.")
+    ] = None,
+    retry: Annotated[
+        bool, typer.Option("--retry", help="Run again what failed; with --stop-below 0 also what was stopped.")
+    ] = False,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="Draw the score against the one or two settings in --over.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Run nothing, show the table of what is in --log.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
+    """Train several variants with several seeds each, and compare them.
+
+    Which τ is best for my images? Prepare them once, then
+
+        idml sweep photos --data photos-cache --over tau=1,3,5,9 --seeds 3 --plot tau.png
+
+    trains each variant three times on half of the training classes, scores it on the other half, and prints a table,
+    the best first, with differences from the first variant and whether they are more than noise. It may be interrupted
+    at any moment: the same command goes on. Then score what you chose, once, on the test classes:
+
+        idml sweep photos photos-plain --set tau=3 --data photos-cache --final
+    """
+    from idml.sweeping.summary import check_score
+
+    check_score(by, is_final=final or show)
+    if show:
+        _check_nothing_to_run(names, data, arms, changes, over, plot)
+        _tell(_existing(log), by=by, against=against, as_json=as_json)
+        return
+    from idml.sweeping import picture, space
+    from idml.sweeping.halting import WATCHED, Halting
+    from idml.sweeping.lab import Lab
+    from idml.sweeping.summary import summarise
+    from idml.sweeping.sweep import Plan
+    from idml.sweeping.sweep import sweep as run
+    from idml.sweeping.trial import run_trial
+
+    _check_choice(over, final=final)
+    overs = [space.read_over(text) for text in over or []]
+    _check_once(changes or [], [one.name for one in overs])
+    held_out = _validation(validate, final=final)
+    bases = space.arms_of_recipes(names or [], changes or [], validation=held_out)
+    bases += [] if arms is None else space.arms_of_file(arms, changes or [], validation=held_out)
+    if not bases:
+        raise ValueError("there is nothing to train: name a recipe (`idml recipes` lists them), or give --arms FILE.")
+    found = space.make_arms(bases, overs, trials=trials, seed=search_seed)
+    if against is not None:
+        _check_against(against, [arm.name for arm in found])
+    if plot is not None:
+        picture.check_picture(plot, found, overs)
+    halting = Halting(share=stop_below, score=by if by in WATCHED else Halting.score)
+    lab = Lab(log)
+    plan = Plan(found, _seeds(seeds), _cache(data), is_final=final)
+    place = chosen_device(device)
+    plan.check()
+    lab.prepare()
+    try:
+        lines = run(plan, lab, device=place, halting=halting, retry=retry, watch=_Live(by), trial=run_trial)
+    except KeyboardInterrupt:
+        done = len(plan.lines(lab))
+        typer.echo(f"{done} of {len(plan.runs)} runs are in {log}: the same command goes on from there.", err=True)
+        raise
+    if all(line["error"] for line in lines):
+        raise ValueError(f"all {len(lines)} runs failed, the first with: {lines[0]['error']} (--retry tries again)")
+    _tell(lines, by=by, against=against, as_json=as_json)
+    if plot is not None:
+        picture.draw(plot, found, summarise(lines, by=by, against=against), by=by)
+        typer.echo(f"wrote {plot}", err=as_json)
+
+
+def _check_nothing_to_run(*options: object) -> None:
+    if any(option for option in options):
+        raise ValueError("--show runs nothing: give it --log alone, with --by, --against or --json, or leave it out.")
+
+
+def _existing(log: Path) -> list[dict[str, Any]]:
+    from idml.sweeping.lab import Lab
+
+    if not log.is_file():
+        raise ValueError(f"there is no log {log}: give the --log of a sweep.")
+    lines = Lab(log).lines()
+    if not lines:
+        raise ValueError(f"{log} holds no runs yet.")
+    return lines
+
+
+def _check_choice(over: list[str] | None, *, final: bool) -> None:
+    if over and final:
+        raise ValueError(
+            "--over with --final would choose on the test classes, and their score would be too good: choose without "
+            "--final, then give what you chose with --set or --arms."
+        )
+
+
+def _check_once(changes: Sequence[str], swept: Sequence[str]) -> None:
+    for name in (change.partition("=")[0].strip() for change in changes):
+        if name in swept:
+            raise ValueError(f"{name} is in --set and in --over: leave it out of one of them.")
+
+
+def _check_against(against: str, names: Sequence[str]) -> None:
+    from idml.errors import unknown_name
+
+    if against not in names:
+        raise unknown_name("arm", against, names)
+
+
+def _validation(validate: str, *, final: bool) -> dict[str, Any]:
+    """Settings that hold out the classes asked for."""
+    if final:
+        return {"validation_share": 0.0, "validation_half": "none"}
+    if validate in ("first", "second"):
+        return {"validation_share": 0.0, "validation_half": validate}
+    try:
+        share = float(validate)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ValueError(f"--validate is {validate!r}: give second, first, or a share of the classes such as 0.2.")
+    return {"validation_share": share, "validation_half": "none"}
+
+
+def _seeds(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    found = list(range(numbers[0])) if len(numbers) == 1 and "," not in text else list(dict.fromkeys(numbers))
+    if not found or min(found) < 0:
+        raise ValueError(f"--seeds is {text!r}: give how many, such as 3, or the seeds themselves, such as 0,4,7.")
+    return found
+
+
+def _cache(data: Path | None) -> Any:
+    from idml.data.cache import Cache
+
+    if data is None:
+        raise ValueError("--data is missing: give a cache that `idml prepare` made.")
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError("a sweep runs on one device: start it without torchrun, one for each --device and --log.")
+    return Cache.open(data)
+
+
+def _tell(lines: Sequence[dict[str, Any]], *, by: str, against: str | None, as_json: bool) -> None:
+    """The tables, one for each set of classes; or all their rows as JSON."""
+    from idml.errors import unknown_name
+    from idml.sweeping.summary import parted, summarise
+
+    parts = parted(lines)
+    tables = [summarise(part, by=by) for part in parts]
+    if against is not None:
+        known = [{result.arm for result in results} for results in tables]
+        if not any(against in names for names in known):
+            raise unknown_name("arm", against, set().union(*known))
+        tables = [
+            summarise(part, by=by, against=against if against in names else None)
+            for part, names in zip(parts, known, strict=True)
+        ]
+    if as_json:
+        rows = [result.to_dict() for results in tables for result in results]
+        typer.echo(json.dumps(rows, allow_nan=False, indent=2))
+        return
+    console = Console(highlight=False)
+    for results in tables:
+        _show(console, results, by)
+        for result in results:
+            for seed, error in result.failed.items():
+                console.print(f"{result.arm}, seed {seed} failed: {error}", markup=False, soft_wrap=True)
+
+
+def _show(console: Console, results: Sequence[Any], by: str) -> None:
+    """One table, with as many scores as fit."""
+    from idml.sweeping.summary import DIFFERENCE, SHOWN, caption, table
+
+    keys, words = list(SHOWN), caption(results)
+    while keys and _width(table(results, by=by, keys=keys)) > console.width:
+        keys.pop()
+    headings, *rows = table(results, by=by, keys=keys)
+    if len(headings) < len(table(results, by=by)[0]):
+        words += "; more scores in a wider window, or with --json"
+    shown = Table(caption=Text(words), caption_justify="left")
+    for heading in headings:
+        is_number = heading != headings[0] and not heading.startswith(DIFFERENCE)
+        shown.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    console.print(shown)
+
+
+def _width(rows: Sequence[Sequence[str]]) -> int:
+    """Of a table whose first and last columns may be broken between words."""
+    columns = list(zip(*rows, strict=True))
+    broken = [[word for cell in columns[place] for word in cell.split()] for place in (0, -1)]
+    return sum(max(map(len, cells)) + CELL_BORDER for cells in (*columns[1:-1], *broken)) + 1
+
+
+class _Live:
+    """A sweep, live on standard error: a bar of runs with the time left on a terminal, and a line for each run."""
+
+    def __init__(self, by: str):
+        self._by = by
+        self._console = Console(stderr=True, highlight=False)
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            speed_estimate_period=SPEED_OVER,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+
+    def begin(self, *, runs: int, done: int) -> None:
+        self._runs, self._done = runs, done
+        self._task = self._bar.add_task("", total=runs, completed=done)
+        if done:
+            self._console.print(f"{done} of {runs} runs are in the log already")
+        self._bar.start()
+
+    def run(self, arm: str, seed: int) -> _LiveRun:
+        return _LiveRun(self, f"{arm}, seed {seed}")
+
+    def share(self, words: str, share: float) -> None:
+        """How much of the present run is done, from 0 to 1."""
+        self._bar.update(self._task, description=words, completed=self._done + share)
+
+    def finished(self, line: dict[str, Any]) -> None:
+        from idml.evaluation.intervals import over_seeds
+        from idml.sweeping.summary import named_score
+
+        self._done += 1
+        self._bar.update(self._task, completed=self._done)
+        scores = line["scores"]
+        keys = [key for key in dict.fromkeys([self._by, *SHOWN_SCORES]) if scores.get(key) is not None]
+        known = [(named_score(key), over_seeds([scores[key]])) for key in keys]
+        words = "  ".join(f"{score.name} {score.written(value)}{score.unit}" for score, value in known)
+        if line["error"]:
+            words = f"failed: {line['error']}"
+        elif line["stopped"]:
+            words = f"stopped after epoch {line['stopped']}, for it is behind: {words}"
+        text = f"{self._done}/{self._runs}  {line['arm']}, seed {line['seed']}  {words}  {line['seconds']:.0f} s"
+        self._console.print(text, markup=False, soft_wrap=True)
+
+    def end(self) -> None:
+        self._bar.stop()
+
+
+class _LiveRun:
+    """One run of it: moves the bar on, step by step."""
+
+    def __init__(self, live: _Live, words: str):
+        self._live, self._words = live, words
+
+    def begin(self, *, epochs: int, batches: int, done: int) -> None:
+        self._steps, self._done = epochs * batches, done
+        self._live.share(self._words, 0.0)
+
+    def step(self, *, images: int) -> None:  # noqa: ARG002
+        self._done += 1
+        self._live.share(self._words, self._done / self._steps)
+
+    def epoch(self, record: dict[str, Any]) -> None: ...
+
+    def say(self, words: str) -> None: ...  # a line a run is enough, and the log has every epoch
+
+    def end(self) -> None: ...

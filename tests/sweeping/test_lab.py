@@ -1,0 +1,173 @@
+import json
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from idml.recipes import recipe
+from idml.sweeping.lab import Lab, arm_identity, identity, stored
+from idml.training.config import Config
+
+texts = st.text(max_size=12)
+scores = st.dictionaries(texts, st.floats(allow_nan=False, allow_infinity=False), max_size=3)
+
+
+def line(arm: str = "a", *, config: Config | None = None, seed: int = 0, **values) -> dict:
+    config = (config or recipe("digits")).with_changes({"seed": seed})
+    whole = {"arm": arm, "seed": seed, "split": "validation", "data": "abc", "config": stored(config)}
+    return whole | {"scores": {}, "epochs": [], "stopped": None, "error": None, "seconds": 1.0} | values
+
+
+PLAIN = line()  # made here, for typeguards draw random numbers, and strategies must not
+lines = st.fixed_dictionaries(
+    {"arm": texts, "seed": st.integers(0, 99), "scores": scores, "error": st.none() | texts}
+).map(lambda values: PLAIN | values)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _disk():
+    """Waiting for the disk is what takes the time, and a test reads from memory anyway."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _file: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("lab")
+
+
+def fresh(folder: Path) -> Lab:
+    path = folder / "log.jsonl"
+    path.unlink(missing_ok=True)
+    return Lab(path)
+
+
+@settings(max_examples=60)
+@given(st.lists(lines, max_size=4))
+def test_what_is_appended_is_read_back(folder, given_lines):
+    lab = fresh(folder)
+    for one in given_lines:
+        lab.append(one)
+    assert lab.lines() == given_lines
+
+
+@settings(max_examples=100)
+@given(st.lists(lines, min_size=1, max_size=3), lines, st.data())
+def test_a_line_that_a_crash_tore_off_costs_no_other_line(folder, before, after, data):
+    """Wherever writing stopped, all lines before it are read, and the next one stands on its own."""
+    lab = fresh(folder)
+    for one in before:
+        lab.append(one)
+    written = lab.path.read_bytes()
+    start_of_last = written[:-1].rfind(b"\n") + 1
+    cut = data.draw(st.integers(start_of_last, len(written)))
+    lab.path.write_bytes(written[:cut])
+    is_whole = cut >= len(written) - 1
+    kept = before if is_whole else before[:-1]
+    assert lab.lines() == kept
+    lab.append(after)
+    assert lab.lines() == [*kept, after]
+    assert lab.path.read_bytes().endswith(b"\n")
+    assert all(json.loads(text) for text in lab.path.read_text().splitlines())
+
+
+def test_a_line_is_on_the_disk_before_the_next_run_begins(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    Lab(tmp_path / "log.jsonl").append(line())
+    assert len(synced) == 1
+
+
+def test_a_log_that_is_none_is_refused_and_not_harmed(tmp_path):
+    for text in ("hello", "hello\n", '{"arm": 1}\n', '{"loss": 1}', '[1]\n{"arm": "a"'):
+        path = tmp_path / "notes.txt"
+        path.write_text(text)
+        with pytest.raises(ValueError, match="line 1 is no run of a sweep"):
+            Lab(path).prepare()
+        assert path.read_text() == text
+
+
+def test_a_log_that_cannot_be_written_is_told_before_anything_runs(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path, tmp_path / "file" / "log.jsonl"):
+        with pytest.raises(ValueError, match="choose another --log"):
+            Lab(path).prepare()
+    Lab(tmp_path / "new" / "folder" / "log.jsonl").prepare()
+
+
+def _append_many(path: Path, arm: str) -> None:
+    for seed in range(20):
+        Lab(path).append(line(arm, seed=seed))
+
+
+def test_two_sweeps_may_write_to_one_log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    with ThreadPoolExecutor(2) as writers:
+        for writing in [writers.submit(_append_many, path, arm) for arm in "ab"]:
+            writing.result()
+    found = Lab(path).lines()
+    assert sorted((one["arm"], one["seed"]) for one in found) == [(arm, seed) for arm in "ab" for seed in range(20)]
+
+
+def test_a_run_is_found_by_its_config_its_data_and_its_split(tmp_path):
+    lab, config = Lab(tmp_path / "log.jsonl"), recipe("digits")
+    assert lab.finished(config, "abc", split="validation") is None
+    lab.append(line(config=config, seed=0))
+    found = lab.finished(config, "abc", split="validation")
+    assert found is not None
+    assert found["arm"] == "a"
+    assert lab.finished(config, "abd", split="validation") is None
+    assert lab.finished(config, "abc", split="test") is None
+    assert lab.finished(config.with_changes(["tau=4"]), "abc", split="validation") is None
+    assert lab.finished(config.with_changes(["seed=1"]), "abc", split="validation") is None
+
+
+def test_of_a_run_that_was_tried_again_the_last_line_counts(tmp_path):
+    lab = Lab(tmp_path / "log.jsonl")
+    lab.append(line(error="full"))
+    lab.append(line(scores={"map_at_r": 0.5}))
+    assert [one["error"] for one in lab.latest().values()] == [None]
+
+
+def test_logs_hold_no_path_and_weights_are_the_same_in_any_folder(tmp_path):
+    here, there = (
+        recipe("digits").with_changes({"weights": weights})
+        for weights in ("/home/someone/models/resnet50-v1.safetensors", "elsewhere/resnet50-v1.pt")
+    )
+    lab = Lab(tmp_path / "log.jsonl")
+    lab.append(line(config=here))
+    assert "/" not in lab.path.read_text()
+    assert lab.lines()[0]["config"]["model"]["weights"] == "resnet50-v1"
+    assert lab.finished(there, "abc", split="validation") is not None
+    assert stored(recipe("digits"))["model"]["weights"] is None
+
+
+def test_a_setting_that_is_newer_than_a_line_has_its_default_there():
+    config = stored(recipe("digits"))
+    older = {part: dict(leaves) for part, leaves in config.items()}
+    del older["objective"]["smoothing"]  # which is 1 by default, and in the recipe
+    assert identity(older, "", "") == identity(config, "", "")
+    older["objective"]["smoothing"] = 0.5
+    assert identity(older, "", "") != identity(config, "", "")
+
+
+def test_lines_of_simpler_logs_are_read_too(tmp_path):
+    needed = {name: line()[name] for name in ("arm", "seed", "split", "data", "config")}
+    (tmp_path / "log.jsonl").write_text(json.dumps(needed) + "\n")
+    (found,) = Lab(tmp_path / "log.jsonl").lines()
+    assert (found["scores"], found["error"], found["stopped"]) == ({}, None, None)
+
+
+def test_runs_of_one_arm_differ_in_their_seeds_alone():
+    assert arm_identity(line(seed=0)) == arm_identity(line(seed=1))
+    assert arm_identity(line(seed=0)) != arm_identity(line(config=recipe("digits-plain")))
+
+
+def test_numbers_without_meaning_become_null(tmp_path):
+    lab = Lab(tmp_path / "log.jsonl")
+    lab.append(line(scores={"map_at_r": float("nan")}, epochs=[{"epoch": 1, "loss": float("inf")}]))
+    assert lab.lines()[0]["scores"] == {"map_at_r": None}
+    assert lab.lines()[0]["epochs"] == [{"epoch": 1, "loss": None}]
