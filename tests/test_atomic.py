@@ -1,3 +1,8 @@
+import errno
+import os
+import shutil
+from types import SimpleNamespace
+
 import pytest
 
 from idml.atomic import writing
@@ -23,3 +28,28 @@ def test_folders_are_made_and_the_ending_is_kept(tmp_path):
         assert file.suffix == ".npz"  # numpy would add it otherwise
         file.write_text("new")
     assert (tmp_path / "new" / "rows.npz").read_text() == "new"
+
+
+@pytest.mark.parametrize(
+    ("error", "free"),
+    [
+        (RuntimeError("[enforce fail at inline_container.cc] unexpected pos 64 vs 0"), 1000),  # torch's
+        (RuntimeError("I/O error: No space left on device (os error 28)"), 10**9),  # safetensors', which tidied up
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), 10**9),
+    ],
+)
+def test_a_full_disk_is_told_in_one_way_and_names_the_file(tmp_path, monkeypatch, error, free):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free))
+    with pytest.raises(OSError, match="No space left on device") as told, writing(tmp_path / "last.pt"):
+        raise error
+    assert told.value.errno == errno.ENOSPC
+    assert told.value.filename == str(tmp_path / "last.pt")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("midway"), PermissionError(errno.EACCES, "no")])
+def test_other_failures_stay_what_they_are(tmp_path, monkeypatch, error):
+    free = 10**9 if isinstance(error, RuntimeError) else 0
+    monkeypatch.setattr(shutil, "disk_usage", lambda _folder: SimpleNamespace(free=free))
+    with pytest.raises(type(error)) as told, writing(tmp_path / "last.pt"):
+        raise error
+    assert told.value is error

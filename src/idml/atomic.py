@@ -1,14 +1,20 @@
 """Files appear whole or not at all: written beside their place, then moved there in one step."""
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+FULL = 1 << 20  # bytes: with less left, a disk counts as full
 
 
 @contextmanager
 def writing(path: Path | str) -> Iterator[Path]:
     """A file to write, which takes the place of `path` when all went well, and vanishes when not.
+
+    Libraries tell of a full disk in many ways: here it is an OSError with ENOSPC, always, which names the file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -25,5 +31,16 @@ def writing(path: Path | str) -> Iterator[Path]:
         with unfinished.open("rb") as file:
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except Exception as error:
+        if not _is_of_a_full_disk(error, path.parent):
+            raise
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _is_of_a_full_disk(error: Exception, folder: Path) -> bool:
+    """By its number, by its words, or, where it has neither (torch's), by what is left."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error.errno == errno.ENOSPC
+    return os.strerror(errno.ENOSPC) in str(error) or shutil.disk_usage(folder).free < FULL

@@ -18,9 +18,9 @@ from idml.losses import LOSSES
 from idml.numerics.precision import full_precision
 from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
 from idml.proxies import Proxies
+from idml.scales import SCALES, SHRUNKEN, Compared
 
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
-LEAST_MEAN_WEIGHT = 0.1  # what keeps the scale: where uncertainty has swallowed all, dividing by it would be 0/0
 
 
 class Objective(nn.Module):
@@ -29,9 +29,9 @@ class Objective(nn.Module):
     loss: a key of `LOSSES`. distance: None for the loss's plain default; `Introspective()` takes
     the loss's base. num_classes and dim: needed by losses with proxies, unused by the others.
     miner_options: keywords of the loss's default miner. learn_proxy_uncertainty: give proxies an
-    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. keep_scale: divide introspective
-    distances by their mean weight, Σ softened / Σ plain over the batch, so that the loss's margins and scales,
-    which were made for plain distances, still fit. loss_options: keywords of the loss function, such as `margin=0.2`.
+    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "kept" or "balanced" bring
+    introspective distances to the scale of plain ones (`idml.scales`); "shrunken" leaves them as they are.
+    loss_options: keywords of the loss function, such as `margin=0.2`.
 
     >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)
     >>> embedding = Embedding(torch.randn(6, 8), torch.randn(6, 5))
@@ -49,7 +49,7 @@ class Objective(nn.Module):
         *,
         learn_proxy_uncertainty: bool = False,
         miner_options: Mapping[str, Any] | None = None,
-        keep_scale: bool = False,
+        distance_scale: str = SHRUNKEN,
         **loss_options: Any,
     ):
         super().__init__()
@@ -62,7 +62,9 @@ class Objective(nn.Module):
         _check_options(f"option of the {loss} loss", self.loss_options, self._loss.function)
         _check_options(f"miner option of the {loss} loss", self.miner_options, self._loss.miner)
         self.distance = _resolve_distance(distance, self._loss.base)
-        self.keep_scale = keep_scale and isinstance(self.distance, Introspective)
+        if distance_scale not in (SHRUNKEN, *SCALES):
+            raise unknown_name("distance_scale", distance_scale, (SHRUNKEN, *SCALES))
+        self.distance_scale = distance_scale if isinstance(self.distance, Introspective) else SHRUNKEN
         self.num_classes = num_classes
         self.proxies: Proxies | None = None
         if self._loss.proxies:
@@ -104,13 +106,15 @@ class Objective(nn.Module):
                     )
         against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
         with full_precision(embedding.device):
-            distance = self._distance(embedding, self.compared(embedding, against))
+            compared = self._compared(embedding, self.compared(embedding, against))
             sets = None if label_sets is None else self.pairs(label_sets, against_labels)
 
             def of(given: Labels) -> Tensor:
                 pairs = self.pairs(given, against_labels)
                 if sets is not None:
                     pairs = Pairs(pairs.positive, pairs.negative * sets.negative)
+                scale = SCALES.get(self.distance_scale)
+                distance = compared.distance if scale is None else scale(compared, pairs)
                 return self._of_distance(distance, pairs, embedding)
 
             if other_labels is None:
@@ -130,14 +134,16 @@ class Objective(nn.Module):
             return pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
         return pairs_within(labels) if candidate_labels is None else pairs_between(labels, candidate_labels)
 
-    def _distance(self, embedding: Embedding, others: Embedding) -> Float[Tensor, "n m"]:
+    def _compared(self, embedding: Embedding, others: Embedding) -> Compared:
+        """All distances that the scale needs; without one they are the same."""
         distance = self.distance(embedding, others)
-        if not self.keep_scale:
-            return distance
+        if self.distance_scale == SHRUNKEN:
+            return Compared(distance, distance, distance)
+        rows = _without_semantic_gradient(embedding)
+        columns = rows if others is embedding else _without_semantic_gradient(others)
         with torch.no_grad():
-            plain = PLAIN_DISTANCES[self._loss.base](embedding, others)
-            mean_weight = distance.sum() / plain.sum().clamp(min=torch.finfo(plain.dtype).tiny)
-        return distance / mean_weight.clamp(min=LEAST_MEAN_WEIGHT)
+            plain = PLAIN_DISTANCES[self._loss.base](rows, columns)
+        return Compared(distance, self.distance(rows, columns), plain)
 
     def _of_distance(self, distance: Tensor, pairs: Pairs, embedding: Embedding) -> Tensor:
         if self._loss.miner is not None:
@@ -149,6 +155,10 @@ class Objective(nn.Module):
 
     def extra_repr(self) -> str:
         return f"loss={self.loss!r}, distance={self.distance!r}"
+
+
+def _without_semantic_gradient(embedding: Embedding) -> Embedding:
+    return Embedding(embedding.semantic.detach(), embedding.uncertainty)
 
 
 def _resolve_distance(

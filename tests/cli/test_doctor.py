@@ -49,3 +49,8 @@ def test_what_is_missing_comes_with_the_command_that_installs_it(run, monkeypatc
 def test_every_extra_has_a_purpose():
     extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
     assert extras.keys() <= PURPOSES.keys()
+
+
+def test_the_extra_all_holds_every_other_one_but_dev():
+    extras = tomllib.loads(PYPROJECT.read_text())["project"]["optional-dependencies"]
+    assert extras["all"] == [f"idml[{','.join(sorted(extras.keys() - {'all', 'dev'}))}]"]

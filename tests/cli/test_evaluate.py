@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pictures import small_cache
 
 from idml import Embedding
+from idml.evaluation.calibration import Calibration
 from idml.evaluation.embedded import Embedded
+from idml.models.embedder import Embedder
 
 
 def save(path: Path, *, noise: float = 0.5, seed: int = 0, uncertain: bool = True) -> Path:
@@ -31,6 +34,27 @@ def test_one_source_prints_a_table_and_leaves_scores_and_a_report(idml, tmp_path
     assert scores["recall"]["1000"] == 1.0
     assert scores["intervals"]["recall@1"][0] <= scores["recall"]["1"] <= scores["intervals"]["recall@1"][1]
     assert "<html" in (tmp_path / "test" / "report.html").read_text()
+
+
+def test_a_run_keeps_its_own_scores_and_lends_its_images_and_its_calibration(idml, tmp_path):
+    cache, run = small_cache(tmp_path), tmp_path / "run"
+    calibration = Calibration(bias=1.0, weight_alpha=-2.0, weight_beta=-3.0)
+    Embedder("test_resnet", 6, 2, image_size=32).save(run / "model", calibration=calibration)
+    Embedded(
+        embedding=Embedding(torch.randn(12, 6), torch.rand(12, 2)),
+        labels=cache.labels,
+        images=cache.names,
+        image_root=str(cache.folder),
+    ).save(run / "embeddings.safetensors")
+    (run / "scores.json").write_text("own")
+    (run / "report.html").write_text("own")
+    code, output, errors = idml("evaluate", run, "--resamples", "10", "--no-clustering")
+    assert code == 0, errors
+    assert (run / "scores.json").read_text() == (run / "report.html").read_text() == "own"
+    scores = json.loads((run / "evaluation" / "scores.json").read_text())
+    assert scores["uncertainty"]["calibration"] == calibration.to_dict()
+    assert "data:image/png" in (run / "evaluation" / "report.html").read_text()
+    assert "could not be opened" not in output
 
 
 def test_json_is_all_that_is_printed_for_programs(idml, tmp_path):

@@ -50,12 +50,14 @@ def test_images_left_out_are_named(idml, tmp_path):
         (["{photos}", "--output", "{photos}"], "exists and is no cache"),
         (["{photos}", "--output", "{photos}/class0/0.png"], "exists and is no cache"),
         (["{empty}"], "holds no dataset that is known"),
+        (["{three}", "--test-share", "0.5"], "3 classes cannot be parted in two"),
     ],
 )
 def test_mistakes_are_told_in_a_line_or_two(idml, words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     places = {"photos": class_folders(tmp_path / "photos"), "empty": tmp_path / "empty"}
+    places["three"] = class_folders(tmp_path / "three", classes=3)
     code, _, errors = idml("prepare", *(word.format(**places) for word in words))
     assert code == 1
     assert message in errors

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from caches import draw_photos
 
+from idml.data.cache import Cache
 from idml.evaluation.embedded import Embedded
 
 QUICK = ["--set", "epochs=3", "--set", "batch=20"]
@@ -33,8 +34,10 @@ def test_from_photos_to_a_model_that_was_killed_continued_evaluated_embedded_and
     code, output, errors = idml(*words)
     assert code == 0, errors
     assert "Recall@1" in output
+    own = Path("run/scores.json").read_text()
     code, output, errors = idml("evaluate", "run", "--json", "--resamples", 20)
     assert code == 0, errors
+    assert Path("run/scores.json").read_text() == own
     assert json.loads(output)["rises"]["blur"]
     code, output, errors = idml("embed", "run/model", photos, "--output", "all.npz")
     assert code == 0, errors
@@ -54,6 +57,8 @@ def test_a_plain_folder_is_prepared_on_the_way(idml, tmp_path):
     assert code == 0, errors
     assert "there are no test classes to score" in errors
     assert Path("runs/digits-plain-photos-seed0/model/model.json").exists()
+    (folder,) = Path("runs/caches").iterdir()
+    assert Cache.open(folder).meta.size == 37  # for crops of 32
 
 
 def test_images_that_cannot_be_read_are_listed_or_left_out(idml, tmp_path):
@@ -85,6 +90,22 @@ def test_a_share_of_the_classes_is_kept_for_testing(idml, tmp_path):
     code, output, errors = idml(*words)
     assert code == 0, errors
     assert json.loads(output)["class_count"] == 2
+
+
+@pytest.mark.parametrize(("is_saved", "told"), [(True, "goes on from the checkpoint in run."), (False, "starts anew.")])
+def test_an_interrupted_run_says_how_to_go_on(idml, tmp_path, monkeypatch, is_saved, told):
+    def interrupt(_config, _cache, folder: Path, **_options) -> None:
+        if is_saved:
+            (folder / "checkpoints").mkdir(parents=True)
+            (folder / "checkpoints" / "last.pt").touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("idml.training.loop.train", interrupt)
+    photos = draw_photos(tmp_path / "photos", classes=4)
+    code, _, errors = idml("train", "digits-plain", "--data", photos, "--output", "run")
+    assert code == 130
+    assert f"the same command {told}" in errors
+    assert "nothing half-written was left behind" in errors
 
 
 def test_recipes_are_listed_and_whole_as_json(idml):
@@ -127,14 +148,3 @@ def _quick(name: str):
     from idml.recipes import recipe
 
     return recipe(name).with_changes(["epochs=1"])
-
-
-def test_embeddings_as_parquet_need_pyarrow_and_say_so(tmp_path, monkeypatch):
-    from idml.cli.embed import write
-    from idml.embedding import Embedding
-
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    import torch
-
-    with pytest.raises(ValueError, match="needs pyarrow"):
-        write(tmp_path / "rows.parquet", [Path("a.png")], Embedding(torch.ones(1, 2)))

@@ -6,7 +6,8 @@ import torch
 from pictures import class_folders, small_cache
 from PIL import Image
 
-from idml.data.cache import INDEX, META, PIXELS, Cache
+from idml.data.cache import INDEX, META, PIXELS, Cache, warning_about
+from idml.data.prepare import prepare
 
 
 @pytest.fixture
@@ -78,3 +79,14 @@ def test_what_is_no_cache_is_told(tmp_path):
         Cache.open(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="it is no finished cache: make it with `idml prepare`"):
         Cache.open(class_folders(tmp_path / "images"))
+
+
+def test_crops_that_would_differ_from_those_of_files_are_warned_about(tmp_path):
+    images = class_folders(tmp_path / "images")
+    whole, square = (
+        prepare(images, tmp_path / str(is_square), size=32, square=is_square) for is_square in (False, True)
+    )
+    assert warning_about(whole, 32) is None
+    assert warning_about(whole, 22) is None
+    assert "a short side of 32 pixels where 16 are needed" in (warning_about(whole, 16) or "")
+    assert "distorted to squares" in (warning_about(square, 32) or "")

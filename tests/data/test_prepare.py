@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -288,3 +289,36 @@ def test_meta_tells_what_it_was_made_of(images, tmp_path):
     assert meta["kind"] == "folder"
     assert meta["place"] == str(images)
     assert (meta["size"], meta["square"], meta["images"], meta["skipped"]) == (16, False, 12, [])
+
+
+def test_changed_images_of_the_same_length_are_another_cache(tmp_path):
+    path = tmp_path / "images" / "a" / "0.ppm"
+    save(path, seed=0)
+    save(path.with_name("1.ppm"), seed=1)
+    prepare(tmp_path / "images", tmp_path / "cache", size=16)
+    length = path.stat().st_size
+    save(path, seed=2)
+    assert path.stat().st_size == length
+    with pytest.raises(ValueError, match="holds another cache .* or images have changed since"):
+        prepare(tmp_path / "images", tmp_path / "cache", size=16)
+
+
+def test_a_folder_or_a_tar_that_was_moved_is_known_again(images, tmp_path):
+    prepare(images, tmp_path / "cache", size=16)
+    with tarfile.open(tmp_path / "images.tar", "w") as archive:
+        archive.add(images, ".")
+    prepare(tmp_path / "images.tar", tmp_path / "of tar", size=16)
+    (tmp_path / "elsewhere").mkdir()
+    for name in ("images", "images.tar"):
+        (tmp_path / name).rename(tmp_path / "elsewhere" / name)
+    os.utime(tmp_path / "elsewhere" / "images.tar")  # the times inside it count
+    assert len(prepare(tmp_path / "elsewhere" / "images", tmp_path / "cache", size=16)) == 12
+    assert len(prepare(tmp_path / "elsewhere" / "images.tar", tmp_path / "of tar", size=16)) == 12
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_name_that_is_not_in_utf8_is_told(images, tmp_path):
+    place = os.path.join(os.fsencode(images), b"caf\xe9")  # noqa: PTH118 (a Path takes no bytes)
+    os.rename(images / "class0", place)  # noqa: PTH104
+    with pytest.raises(ValueError, match=r"the name b'caf\\xe9/0.png' is not in UTF-8: rename that file or folder"):
+        prepare(images, tmp_path / "cache", size=16)

@@ -57,7 +57,7 @@ def test_a_class_shows_all_its_images_before_it_repeats_one():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: random_batches(3, 4, seed=0, epoch=0), "3 images do not fill a batch of 4"),
+        (lambda: random_batches(3, 4, seed=0, epoch=0), "3 images do not fill a batch of 4: lower it .--set batch=3."),
         (lambda: random_batches(3, 0, seed=0, epoch=0), "a batch of 0 images"),
         (
             lambda: class_balanced_batches(torch.arange(9), 10, per_class=4, seed=0, epoch=0),
@@ -65,7 +65,7 @@ def test_a_class_shows_all_its_images_before_it_repeats_one():
         ),
         (
             lambda: class_balanced_batches(torch.arange(9) % 3, 16, per_class=4, seed=0, epoch=0),
-            "needs 4 classes, and there are 3: lower the batch size to 12",
+            "needs 4 classes, and there are 3: lower the batch .--set batch=12.",
         ),
     ],
 )

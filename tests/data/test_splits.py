@@ -43,7 +43,7 @@ def test_other_shares_are_refused(share):
 
 
 def test_too_few_classes_are_refused():
-    with pytest.raises(ValueError, match="3 classes cannot be parted"):
+    with pytest.raises(ValueError, match="3 classes cannot be parted in two, with 2 or more on each side"):
         held_out_classes(torch.arange(6), torch.arange(6) % 3)
 
 

@@ -1,9 +1,12 @@
+import math
+
 import pytest
 import torch
+from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from idml import Embedding
-from idml.evaluation.ambiguity import KINDS, levels_when_changed
+from idml.evaluation.ambiguity import KINDS, levels_when_changed, told_apart
 
 
 def images(n: int = 12) -> Tensor:
@@ -96,3 +99,20 @@ def test_mistakes_are_named():
         levels_when_changed(lambda batch: batch.flatten(1), images())  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="no uncertainty, so no level"):
         levels_when_changed(lambda batch: Embedding(batch.flatten(1)), images())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("values", [1000, 5])  # few values: many are equal
+def test_changed_images_are_told_apart_as_by_scikit_learn(dtype, values):
+    generator = torch.Generator().manual_seed(values)
+    clean = torch.randint(values, (40,), generator=generator).to(dtype)
+    changed = torch.randint(values, (25,), generator=generator).to(dtype) + values // 5
+    expected = roc_auc_score([0] * 40 + [1] * 25, torch.cat([clean, changed]).numpy())
+    assert told_apart(clean, changed) == pytest.approx(expected)
+    assert told_apart(changed, clean) == pytest.approx(1 - expected)
+
+
+def test_levels_that_are_all_higher_or_all_equal_are_told_apart_wholly_or_by_chance():
+    assert told_apart(torch.tensor([1.0, 2.0]), torch.tensor([3.0])) == 1
+    assert told_apart(torch.tensor([1.0, 1.0]), torch.tensor([1.0])) == 0.5
+    assert math.isnan(told_apart(torch.ones(3), torch.ones(0)))

@@ -18,6 +18,7 @@ def some_images(number: int = 6, *, dtype: torch.dtype = torch.float32) -> Embed
         labels=torch.arange(number) % 2,
         class_names=["gull", "wren"],
         images=[f"birds/{place} ö.jpg" for place in range(number)],
+        image_root="/photos",
         changed_levels={"blur": {0.25: torch.rand(number), 1.0: torch.rand(number)}},
     )
 
@@ -37,7 +38,8 @@ def test_what_is_saved_is_loaded(ending, dtype, tmp_path):
         assert before.embedding.uncertainty is not None
         assert torch.equal(after.embedding.uncertainty.double(), before.embedding.uncertainty.double())
         assert torch.equal(after.labels, before.labels)
-        assert (after.class_names, after.images) == (before.class_names, before.images)
+        for text in ("class_names", "images", "image_root"):
+            assert getattr(after, text) == getattr(before, text)
         assert torch.equal(after.changed_levels["blur"][0.25], before.changed_levels["blur"][0.25])
         assert after.gallery is not None
         assert after.gallery.labels.tolist() == [1, 1, 0]
@@ -58,6 +60,23 @@ def test_class_numbers_keep_their_names_when_some_classes_are_missing(tmp_path):
     found = Embedded.load(tmp_path / "rows.npz")
     assert found.class_names is not None
     assert [found.class_names[label] for label in found.labels.tolist()] == ["c", "a"]
+
+
+@pytest.mark.parametrize("ending", ["npz", "safetensors"])
+def test_classes_that_are_called_by_numbers_keep_theirs(ending, tmp_path):
+    names = [str(number) for number in range(1, 13)]
+    before = Embedded(embedding=Embedding(torch.ones(12, 2)), labels=torch.arange(12), class_names=names)
+    before.save(tmp_path / f"rows.{ending}")
+    after = Embedded.load(tmp_path / f"rows.{ending}")
+    assert after.labels.tolist() == list(range(12))
+    assert after.class_names == names
+
+
+def test_names_of_classes_that_look_like_numbers_are_looked_up(tmp_path):
+    np.savez(
+        tmp_path / "rows.npz", semantic=np.ones((3, 2)), labels=np.array(["2", "1", "2"]), class_names=["3", "2", "1"]
+    )
+    assert Embedded.load(tmp_path / "rows.npz").labels.tolist() == [1, 2, 1]
 
 
 @pytest.mark.parametrize(

@@ -64,3 +64,35 @@ def test_operators_too_old_or_too_new_are_refused(tmp_path):
     for opset in (7, 1000):
         with pytest.raises(ValueError, match=f"opset is {opset}: give a number from 18 to"):
             export_onnx(embedder(), tmp_path / "model.onnx", opset=opset)
+
+
+def test_numbers_that_are_none_are_a_difference(tmp_path, monkeypatch):
+    class Spoilt:
+        def __init__(self, *_: object, **__: object): ...
+
+        def run(self, names, given):
+            return [np.full((len(given["images"]), 4), np.nan, dtype=np.float32) for _ in names]
+
+    monkeypatch.setattr("idml.interop.onnx._write", lambda _outputs, path, **_: path.write_bytes(b"onnx"))
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Spoilt)
+    with pytest.raises(ValueError, match="semantic of the ONNX model differs from PyTorch's by nan"):
+        export_onnx(embedder(dim=4, uncertainty_dim=None), tmp_path / "model.onnx")
+
+
+def test_another_size_comes_with_a_preprocessing_of_its_own(tmp_path, monkeypatch):
+    asked = {}
+    monkeypatch.setattr(
+        "idml.interop.onnx._write", lambda _outputs, path, **options: asked.update(options) or path.touch()
+    )
+    monkeypatch.setattr("idml.interop.onnx._differences", lambda *_, **__: {})
+    model = embedder(image_size=32)
+    export_onnx(model, tmp_path / "model.onnx", size=64)
+    assert (asked["preprocessing"].size, asked["preprocessing"].resize) == (64, 73)
+    assert asked["preprocessing"].mean == model.preprocessing.mean
+    export_onnx(model, tmp_path / "model.onnx", size=32)
+    assert asked["preprocessing"] == model.preprocessing
+
+
+def test_a_size_that_the_backbone_cannot_work_at_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="size is 32, and backbone 'test_vit' works at 64 alone: leave --size out"):
+        export_onnx(embedder(backbone="test_vit"), tmp_path / "model.onnx", size=32)

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from idml.models.preprocessing import Normalise, Preprocessing
+from idml.models.preprocessing import Normalise, Preprocessing, resized
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
@@ -22,6 +22,11 @@ def test_bytes_and_shares_are_normalised_alike():
 def test_channels_last_stays():
     images = torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
     assert Normalise(preprocessing())(images).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_the_margin_around_a_crop_grows_with_it():
+    assert [resized(size) for size in (32, 160, 224, 448)] == [37, 183, 256, 512]
+    assert Preprocessing.for_size(160, mean=MEAN, std=STD).resize == 183
 
 
 def test_it_goes_through_a_dict():

@@ -91,3 +91,11 @@ def test_a_file_without_a_state_dict_is_told(tmp_path):
     torch.save({"epoch": 3}, tmp_path / "a.pt")
     with pytest.raises(ValueError, match="holds no state dict"):
         read_weights(tmp_path / "a.pt")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_of_a_diverged_model_are_refused(value):
+    given = weights()
+    given["0.bias"][0] = value
+    with pytest.raises(ValueError, match=r"file holds NaN or infinity in 0\.bias: its training diverged"):
+        load_weights(network(), given, source="file")

@@ -3,8 +3,11 @@ import re
 
 import pytest
 
+from idml.losses import LOSSES
 from idml.recipes import RECIPES, recipe
+from idml.training.building import build_objective
 from idml.training.config import Config
+from idml.training.reading import options_of
 
 
 def test_settings_are_changed_by_their_own_names():
@@ -18,6 +21,55 @@ def test_settings_are_changed_by_their_own_names():
     assert config.run.compile is True
     assert config.model.dim == 64
     assert config.data.batch == Config().data.batch
+
+
+@pytest.mark.parametrize(
+    ("loss", "key", "text", "value"),
+    [
+        ("fast_ap", "bins", "20", 20),
+        ("triplet", "mining", "all", "all"),
+        ("softmax", "include_positive", "false", False),
+        ("contrastive", "negative_margin", "1", 1.0),
+    ],
+)
+def test_options_are_read_as_the_type_of_the_losss_default(loss, key, text, value):
+    """Whether the loss is changed before them or after them."""
+    changes = [f"loss={loss}", f"loss_options.{key}={text}"]
+    for order in (changes, changes[::-1]):
+        config = Config().with_changes(order)
+        assert config.objective.loss_options == {key: value}
+        assert type(config.objective.loss_options[key]) is type(value)
+        assert build_objective(config, 4).loss_options == {key: value}
+
+
+def test_options_of_one_name_are_of_one_type_in_all_losses():
+    kinds: dict[str, type] = {}
+    for loss in LOSSES:
+        for name, kind in options_of(loss).items():
+            assert kinds.setdefault(name, kind) is kind, name
+
+
+def test_a_loss_and_its_options_are_changed_together():
+    config = Config().with_changes(["loss_options.alpha=16"])
+    with pytest.raises(ValueError, match="unknown option of the triplet loss 'alpha'"):
+        config.with_changes(["loss=triplet"])
+    changed = config.with_changes({"loss": "triplet", "loss_options": {"margin": 0.2}})
+    assert changed.objective.loss_options == {"margin": 0.2}
+
+
+def test_numbers_are_not_rounded_to_fit():
+    with pytest.raises(ValueError, match=re.escape("batch is 20.5: give a value of type int.")):
+        Config().with_changes({"batch": 20.5})
+
+
+def test_settings_are_read_by_their_own_names():
+    config = Config().with_changes(["tau=3", "loss_options.margin=0.2"])
+    assert config.leaf("tau") == 3.0
+    assert config.leaf("loss_options.margin") == 0.2
+    assert config.leaf("loss_options.alpha") is None
+    for name, message in (("taus", "unknown setting 'taus'"), ("tau.x", "tau has no keys")):
+        with pytest.raises(ValueError, match=message):
+            config.leaf(name)
 
 
 def test_the_plain_form_differs_in_the_method_alone():
@@ -52,6 +104,25 @@ def test_recipes_are_complete_and_survive_json(name):
         ("epochs=0", "epochs is 0"),
         ("lr=-1", "lr is -1.0"),
         ("accumulate=0", "accumulate is 0"),
+        ("cached_chunk=-1", "cached_chunk is -1: give at least 1."),
+        ("validate_every=0", "validate_every is 0: give at least 1."),
+        ("image_size=0", "image_size is 0"),
+        ("test_size=0", "test_size is 0"),
+        ("per_class=0", "per_class is 0"),
+        ("dim=0", "dim is 0"),
+        ("clip=-1", "clip is -1.0: give a number above 0."),
+        ("concentration=0", "concentration is 0.0"),
+        ("checkpoint_minutes=nan", "checkpoint_minutes is nan: give at least 0."),
+        ("uncertainty_gradient=2", "uncertainty_gradient is 2.0"),
+        ("crop_scale=0.2", "crop_scale is '0.2': give 2 values with commas between them."),
+        ("crop_scale=0.9,0.2", "crop_scale is 0.9,0.2: give two shares of the image's area"),
+        ("crop_scale=20,100", "crop_scale is 20,100"),
+        ("tau.x=3", "tau.x is no setting, for tau has no keys: write tau=VALUE."),
+        ("loss_options=3", "loss_options is '3': set its keys one by one, loss_options.KEY=VALUE."),
+        ("loss_options.margins=1", "unknown option of a loss 'margins': did you mean 'margin'?"),
+        ("loss_options.miner_options=3", "unknown option of a loss 'miner_options'"),
+        ("loss_options.bins=20", "unknown option of the proxy_anchor loss 'bins'"),
+        ("loss_options.margin=x", "loss_options.margin is 'x': give a value of type float."),
         ("validation_share=2", "validation_share is 2.0"),
         ("validation_split=test", "choosing a model on the 'test' split would make its final score too good"),
         ("select=best", "Test classes are never selected on"),

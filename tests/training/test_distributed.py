@@ -1,7 +1,9 @@
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from socket import socket
 
 import pytest
 import torch
@@ -9,88 +11,136 @@ from caches import draw_cache, draw_photos
 
 from idml.data.cache import Cache
 
-TESTS = Path(__file__).parents[1]
+VARIANTS = {
+    "mixup": ["mixing=mixup"],
+    "cutmix": ["mixing=cutmix", "loss=contrastive", "per_class=5"],
+    "features": ["mixing=features", "average=0.9"],
+    "statistics": ["frozen_batch_norm=false", "validation_half=second"],
+}
 RUN = """
-import sys, torch
+import json, sys, torch
+from idml.data.cache import Cache
 from idml.recipes import recipe
 from idml.training import loop
-from idml.training.distributed import rank, ranks
+from idml.training.distributed import process_group, rank
+from idml.training.watching import Silent
+from idml.training.workshop import Workshop
 
-changes = ["epochs=2", "batch=20", "lr=1e-3", *sys.argv[3:]]
-noted = []
+cache, folder, noted = Cache.open(sys.argv[1]), sys.argv[2], []
 step = loop.loss_and_gradients
 
 def noting(*arguments, **options):
     found = step(*arguments, **options)
-    noted.append(float(found[0]))
+    noted.append(float(found.loss))
     return found
 
 loop.loss_and_gradients = noting
-scores = loop.train(recipe("digits").with_changes(changes), sys.argv[1], sys.argv[2])
-if rank() == 0:
-    torch.save(noted, sys.argv[2] + "/losses.pt")
+with process_group(torch.device("cpu")) as device:
+    for name, changes in json.loads(sys.argv[3]).items():
+        changes = ["epochs=2", "batch=20", "lr=1e-3", "frozen_batch_norm=true", *changes]
+        run = loop.Run(recipe("digits").with_changes(changes), cache, device, Workshop(), watch=Silent())
+        run.go()
+        found = {"losses": list(noted), "model": run.model.state_dict(), "records": run.records}
+        torch.save(found, f"{folder}/{name}-{rank()}.pt")
+        noted.clear()
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory) -> Cache:
-    return draw_cache(tmp_path_factory.mktemp("data"))
-
-
-def run(cache: Cache, folder: Path, processes: int, *changes: str) -> None:
-    script = folder.with_suffix(".py")
-    script.write_text(RUN)
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    if processes == 1:
-        words = [sys.executable]
-    done = subprocess.run(
-        [*words, str(script), str(cache.folder), str(folder), *changes],
+def start(*words: object, processes: int, folder: Path) -> subprocess.CompletedProcess:
+    several = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    return subprocess.run(
+        [sys.executable, *several, *map(str, words)],
         env=os.environ | {"OMP_NUM_THREADS": "1"},
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=180,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """All variants, by one process and by two: the folder of what each rank found."""
+    folder = tmp_path_factory.mktemp("trained")
+    cache: Cache = draw_cache(folder / "data")
+    (folder / "run.py").write_text(RUN)
+    for processes in (1, 2):
+        place = folder / str(processes)
+        place.mkdir()
+        done = start("run.py", cache.folder, place, json.dumps(VARIANTS), processes=processes, folder=folder)
+        assert done.returncode == 0, done.stderr[-2000:]
+    return folder
+
+
+def found(trained: Path, processes: int, name: str, rank: int = 0) -> dict:
+    return torch.load(trained / str(processes) / f"{name}-{rank}.pt", weights_only=True)
+
+
+@pytest.mark.parametrize("name", ["mixup", "cutmix", "features"])
+def test_two_processes_train_as_one_does_with_the_same_global_batch(trained, name):
+    alone, together = (found(trained, processes, name) for processes in (1, 2))
+    assert together["losses"] == pytest.approx(alone["losses"], rel=1e-4)
+    for key, value in alone["model"].items():
+        torch.testing.assert_close(value, together["model"][key], rtol=1e-2, atol=1e-4, msg=key)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_all_ranks_end_with_the_same_model_and_the_same_records(trained, name):
+    """Batch-norm that is not frozen sees another share of the batch on each rank: its statistics are the first's."""
+    first, second = (found(trained, 2, name, rank) for rank in (0, 1))
+    assert first["losses"] == second["losses"]
+    for key, value in first["model"].items():
+        assert torch.equal(value, second["model"][key]), key
+    for one, other in zip(first["records"], second["records"], strict=True):
+        validated = [key for key in one if key.startswith("validation")]
+        assert bool(validated) == (name == "statistics")
+        assert [one[key] for key in validated] == [other[key] for key in validated]
 
 
 def test_torchrun_prepares_once_and_speaks_once(tmp_path):
     photos = draw_photos(tmp_path / "photos", classes=4, size=64)
-    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "idml", "train", "digits-plain"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            *words,
-            "--data",
-            str(photos),
-            "--test-share",
-            "0.5",
-            "--set",
-            "epochs=1",
-            "--set",
-            "batch=20",
-        ],
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=False,
-    )
+    words = ("-m", "idml", "train", "digits-plain", "--data", photos, "--test-share", "0.5")
+    quick = ("--set", "epochs=1", "--set", "batch=20")
+    done = start(*words, *quick, processes=2, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("Recall@1") == 1
     assert done.stderr.count("epoch 1/1") == 1
 
 
-@pytest.mark.parametrize("changes", [["mixing=mixup"], ["mixing=cutmix", "loss=contrastive", "per_class=5"]])
-def test_two_processes_train_as_one_does_with_the_same_global_batch(cache, tmp_path, changes):
-    from idml.models.embedder import Embedder
+def test_a_mistake_that_the_first_rank_finds_while_the_others_wait_is_told_once_and_ends_all(tmp_path):
+    photos = draw_photos(tmp_path / "photos", classes=4, size=64)
+    (photos / "class 1" / "3.png").write_bytes(b"broken off")
+    done = start("-m", "idml", "train", "digits-plain", "--data", photos, processes=2, folder=tmp_path)
+    assert done.returncode == 1
+    told, _, _ = done.stderr.partition("torch/distributed/elastic")  # the rest is torchrun's own
+    assert "1 of 40 images cannot be read" in told
+    assert told.count("error:") == 1, told
+    assert "Traceback" not in told, told
 
-    changes = [*changes, "frozen_batch_norm=true"]  # statistics of half a batch would differ
-    for processes in (1, 2):
-        run(cache, tmp_path / str(processes), processes, *changes)
-    losses = [torch.load(tmp_path / str(processes) / "losses.pt") for processes in (1, 2)]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    alone, together = (Embedder.load(tmp_path / str(processes) / "model").state_dict() for processes in (1, 2))
-    for name, value in alone.items():
-        torch.testing.assert_close(value, together[name], rtol=1e-2, atol=1e-4, msg=name)
+
+FAILING = """
+import sys, torch
+from idml.training.distributed import concatenated, process_group, rank
+
+try:
+    with process_group(torch.device("cpu")):
+        concatenated(torch.ones(1))
+        if rank() == 0:
+            raise KeyError("a mistake of its own")
+        concatenated(torch.ones(1))
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_rank_whose_peer_failed_says_so_and_ends():
+    with socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    meeting = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+    words, environments = [sys.executable, "-c", FAILING], [os.environ | meeting | {"RANK": rank} for rank in "01"]
+    ranks = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE) for environment in environments]
+    first, second = (rank.communicate(timeout=60)[0].decode() for rank in ranks)
+    assert first.startswith("KeyError")
+    assert second.startswith("ValueError another rank failed, and this one cannot go on alone")

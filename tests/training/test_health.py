@@ -1,4 +1,5 @@
 import math
+from copy import deepcopy
 
 import pytest
 import torch
@@ -16,6 +17,16 @@ def test_averages_are_means_since_the_last_reading():
     averages.add({"level": torch.tensor(5.0)})
     assert averages.read() == {"loss": 2.0, "level": 5.0}
     assert averages.read() == {}
+
+
+def test_averages_go_on_where_a_checkpoint_left_them():
+    whole, resumed = Averages(), Averages()
+    whole.add({"loss": torch.tensor(1.0)})
+    whole.add({"loss": torch.tensor(2.0), "level": torch.tensor(5.0)})
+    resumed.load_state_dict(deepcopy(whole.state_dict()))
+    for averages in (whole, resumed):
+        averages.add({"loss": torch.tensor(6.0)})
+    assert resumed.read() == whole.read() == {"loss": 3.0, "level": 5.0}
 
 
 def test_doubts_equal_loops_over_pairs():

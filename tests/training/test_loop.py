@@ -12,14 +12,20 @@ import torch
 from caches import draw_cache
 
 from idml.data.cache import Cache
+from idml.distances import Introspective
+from idml.losses import LOSSES
 from idml.models.embedder import Embedder
 from idml.recipes import recipe
-from idml.training.checkpoint import LAST
+from idml.training import loop
+from idml.training.checkpoint import BEST, LAST
 from idml.training.config import Config
-from idml.training.loop import train
+from idml.training.loop import Run, train
 from idml.training.runs import RunFolder
+from idml.training.watching import Silent
+from idml.training.workshop import Workshop
 
 TESTS = Path(__file__).parents[1]
+CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +35,35 @@ def cache(tmp_path_factory) -> Cache:
 
 def small(*changes: str) -> Config:
     return recipe("digits").with_changes(["epochs=3", "batch=20", *changes])
+
+
+def run_of(config: Config, cache: Cache, folder: Path | None = None, watch: Silent | None = None) -> Run:
+    """A run without what follows it: the final scores take longer than a short run."""
+    where = None if folder is None else RunFolder(folder)
+    return Run(config, cache, CPU, Workshop(), watch=watch or Silent(), folder=where)
+
+
+def copies(parameters) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in parameters]
+
+
+def are_same(ones, others) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(ones, others, strict=True))
+
+
+class Interrupting(Silent):
+    """Interrupts a run after so many of its steps, as a user does; notes whether the run ended properly."""
+
+    def __init__(self, steps: int):
+        self.left, self.has_ended = steps, False
+
+    def step(self, *, images: int) -> None:  # noqa: ARG002
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+    def end(self) -> None:
+        self.has_ended = True
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -53,14 +88,21 @@ def test_a_run_leaves_a_model_scores_a_report_curves_and_a_log(cache, tmp_path):
     saved = json.loads((tmp_path / "config.json").read_text())
     assert Config.from_dict(saved["config"]) == small()
     assert saved["versions"]["torch"] == torch.__version__
+    model = Embedder.load(tmp_path)
+    assert model.distance == Introspective("cosine", tau=5.0, smoothing=1.0)  # the loss's base, not what it is alone
+    trained = cache.labels[cache.rows("train")].unique().tolist()
+    assert model.class_names == [cache.class_names[number] for number in trained]
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_one_others(cache, tmp_path):
-    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
-        train(small(f"seed={seed}", "epochs=1"), cache, tmp_path / name)
-    assert_same(weights(tmp_path / "one"), weights(tmp_path / "two"))
+def test_the_same_seed_gives_the_same_weights_and_another_one_others(cache):
+    found = []
+    for seed in (0, 0, 1):
+        run = run_of(small(f"seed={seed}", "epochs=1"), cache)
+        run.go()
+        found.append(run.model.state_dict())
+    assert_same(found[0], found[1])
     name = "heads.semantic.weight"
-    assert not torch.equal(weights(tmp_path / "one")[name], weights(tmp_path / "three")[name])
+    assert not torch.equal(found[0][name], found[2][name])
 
 
 def test_the_level_of_mixed_images_and_the_loss_follow_a_golden_curve(cache, tmp_path):
@@ -83,18 +125,102 @@ def test_validation_classes_are_not_trained_on_and_choose_the_epoch(cache, tmp_p
     assert Embedder.load(tmp_path / "model").calibration is not None
 
 
+@pytest.mark.parametrize("changes", [[], ["average=0.5"]])
+def test_the_best_epoch_becomes_the_model_and_not_the_last(cache, tmp_path, monkeypatch, changes):
+    scores = iter([0.1, 0.9, 0.5])
+    monkeypatch.setattr(Run, "_validate", lambda _run, _record: next(scores))
+    run = run_of(small("validation_share=0.5", "select=best", *changes), cache, tmp_path)
+    assert run.go()
+    best, last = (torch.load(RunFolder(tmp_path).checkpoint(name), weights_only=True) for name in (BEST, LAST))
+    assert best["place"]["epoch"] == 2
+    expected = dict(best["model"])
+    if changes:
+        names = [name for name, _ in run.model.named_parameters()]
+        expected |= dict(zip(names, best["average"]["averages"], strict=True))
+    assert_same(run.model.state_dict(), expected)
+    name = "heads.semantic.weight"
+    assert not torch.equal(best["model"][name], last["model"][name])
+
+
 @pytest.mark.parametrize("changes", [["accumulate=2"], ["cached_chunk=7"], ["schedule=cosine", "warm_up_epochs=1"]])
-def test_other_ways_of_training_run(cache, tmp_path, changes):
-    scores = train(small("epochs=2", *changes), cache, tmp_path)
-    assert 0 < scores["map_at_r"] <= 1
+def test_other_ways_of_training_run(cache, changes):
+    run = run_of(small("validation_half=second", *changes), cache)
+    assert run.go()
+    assert 0 < run.records[-1]["validation_map_at_r"] <= 1
 
 
-@pytest.mark.parametrize(
-    "loss", ["multi_similarity", "contrastive", "margin", "triplet", "fast_ap", "softmax", "proxy_nca"]
-)
-def test_every_loss_trains(cache, tmp_path, loss):
-    config = small("epochs=1", f"loss={loss}", "per_class=5", "mixed_labels=sets")
-    assert train(config, cache, tmp_path)["recall"][1] > 0.3
+@pytest.mark.parametrize("accumulate", [1, 2, 3])
+def test_gradients_are_looked_at_whatever_makes_a_step(cache, accumulate):
+    run = run_of(small("epochs=1", "batch=10", f"accumulate={accumulate}"), cache)
+    run.go()
+    assert run.records[0]["gradient_backbone"] > 0
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_loss_trains(cache, loss):
+    run = run_of(small("epochs=5", f"loss={loss}", "per_class=5", "mixed_labels=sets"), cache)
+    run.go()
+    assert run.records[-1]["loss"] < run.records[0]["loss"]
+
+
+def test_a_step_of_accumulated_batches_follows_their_mean_gradient(cache, monkeypatch):
+    noted = []
+
+    def note(run: Run, **_options) -> None:  # and take no step
+        noted.append(copies(parameter.grad for parameter in run.model.parameters()))
+        run.optimiser.zero_grad()
+
+    monkeypatch.setattr(Run, "_descend", note)
+    for accumulate in (1, 4):
+        run_of(small("batch=10", "epochs=1", f"accumulate={accumulate}"), cache).go()
+    *each, together = noted
+    assert len(each) == 4
+    for found, *parts in zip(together, *each, strict=True):
+        torch.testing.assert_close(found, torch.stack(parts).mean(dim=0))
+
+
+def test_only_new_layers_are_trained_while_warming_up(cache):
+    run = run_of(small("warm_up_epochs=2"), cache)
+    backbone, heads = copies(run.model.backbone.parameters()), copies(run.model.heads.parameters())
+
+    def after(record) -> bool:
+        assert are_same(backbone, run.model.backbone.parameters())
+        assert not are_same(heads, run.model.heads.parameters())
+        return record["epoch"] == 3
+
+    assert run.go(after)
+    assert [record["epoch"] for record in run.records] == [1, 2, 3]
+    assert not are_same(backbone, run.model.backbone.parameters())
+
+
+def test_images_are_scored_at_their_own_size(cache, tmp_path, monkeypatch):
+    seen = set()
+    embed = loop.embed_all
+
+    def noting(model, pixels, config):
+        handle = model.register_forward_pre_hook(lambda _model, images: seen.add(images[0].shape[-1]))
+        found = embed(model, pixels, config)
+        handle.remove()
+        return found
+
+    monkeypatch.setattr(loop, "embed_all", noting)
+    run = run_of(small("epochs=1", "test_size=40", "validation_half=second"), cache)
+    run.go()
+    run.model.save(tmp_path)
+    assert seen == {40}
+    assert Embedder.load(tmp_path).preprocessing.size == 40
+
+
+def test_a_random_uncertainty_is_a_control_that_learns_nothing(cache):
+    run = run_of(small("uncertainty=random", "uncertainty_level=0.2"), cache)
+    head = run.model.heads.uncertainty
+    assert head is not None
+    before = copies(head.parameters())
+    assert run.go()
+    assert are_same(before, head.parameters())
+    assert "gradient_uncertainty" not in run.records[-1]
+    assert run.records[-1]["level_clean"] == pytest.approx(0.2, rel=1e-4)
+    assert run.records[-1]["loss"] < run.records[0]["loss"]
 
 
 def test_a_plain_run_has_no_uncertainty(cache, tmp_path):
@@ -110,7 +236,7 @@ from idml.training import loop
 from idml.training.config import Config
 from idml.recipes import recipe
 loop.LOOK_EVERY = 1
-config = recipe("digits").with_changes(["epochs=3", "batch=20", "checkpoint_minutes=0"])
+config = recipe("digits").with_changes(["epochs=3", "batch=20", "checkpoint_minutes=0", "average=0.9"])
 loop.train(config, sys.argv[1], sys.argv[2])
 print("finished", flush=True)
 """
@@ -144,23 +270,63 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(cache, tmp_path)
     assert [record["epoch"] for record in RunFolder(killed).records()] == [1, 2, 3]
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run_and_keeps_the_last_good_checkpoint(cache, tmp_path):
-    train(small("epochs=1"), cache, tmp_path / "a")
-    good = torch.load(RunFolder(tmp_path / "a").checkpoint(LAST), weights_only=True)["place"]
-    assert good["epoch"] == 1
+@pytest.mark.parametrize(
+    ("steps", "changes"),
+    [(3, ["average=0.9"]), (8, ["average=0.9"]), (7, ["accumulate=2", "loss=margin"]), (6, ["validation_half=first"])],
+)
+def test_an_interrupted_run_ends_as_one_that_was_not_and_its_log_too(cache, tmp_path, monkeypatch, steps, changes):
+    monkeypatch.setattr(loop, "LOOK_EVERY", 1)
+    config = small("batch=10", "checkpoint_minutes=0", *changes)  # 4 batches an epoch, or 2
+    watch = Interrupting(steps)
+    with pytest.raises(KeyboardInterrupt):
+        run_of(config, cache, tmp_path / "interrupted", watch).go()
+    assert watch.has_ended
+    runs = [run_of(config, cache, tmp_path / name) for name in ("interrupted", "whole")]
+    assert all(run.go() for run in runs)
+    assert_same(*(run.model.state_dict() for run in runs))
+    logs = [RunFolder(tmp_path / name).records() for name in ("interrupted", "whole")]
+    for record in logs[0] + logs[1]:
+        assert record.pop("seconds") > 0
+    assert logs[0] == logs[1]
+
+
+def test_a_failure_is_told_after_the_watch_has_ended(cache):
+    watch = Interrupting(0)
+    with pytest.raises(ValueError, match="too long|NaN or infinity|the loss is"):
+        run_of(small("lr=1e30", "clip=none"), cache, watch=watch).go()
+    assert watch.has_ended
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(cache, tmp_path):
     with pytest.raises(ValueError, match="NaN or infinity|the loss is (nan|inf) in epoch 1"):
-        train(small("lr=1e30", "clip=none", "mixing=none", "introspective=false"), cache, tmp_path / "b")
-    assert not RunFolder(tmp_path / "b").checkpoint(LAST).exists()
+        train(small("lr=1e30", "clip=none", "mixing=none", "introspective=false"), cache, tmp_path)
+    assert not RunFolder(tmp_path).checkpoint(LAST).exists()
 
 
-def test_another_config_does_not_continue_a_run(cache, tmp_path):
-    train(small("epochs=1"), cache, tmp_path)
-    with pytest.raises(ValueError, match="is a run with other settings \\(tau 5.0 instead of 3.0\\)"):
-        train(small("epochs=1", "tau=3"), cache, tmp_path)
+@pytest.mark.parametrize("batch", [40, 10])  # the second step ends an epoch, or is in the middle of one
+def test_a_step_that_spoils_the_model_is_not_saved(cache, tmp_path, monkeypatch, batch):
+    """The loss of a batch is from before its step: with one batch an epoch, it is still fine when the epoch ends."""
+    monkeypatch.setattr(loop, "LOOK_EVERY", 1)
+    run = run_of(small(f"batch={batch}", "checkpoint_minutes=0", "mixing=none"), cache, tmp_path)
+
+    class Spoiling(Silent):
+        steps = 0
+
+        def step(self, *, images: int) -> None:  # noqa: ARG002
+            self.steps += 1
+            if self.steps == 2:
+                run.model.heads.semantic.weight.data.fill_(1e30)  # finite, and no good
+
+    run.watch = Spoiling()
+    with pytest.raises(ValueError, match="the loss is nan in epoch .: lower lr, .*last.pt is from before"):
+        run.go()
+    saved = torch.load(RunFolder(tmp_path).checkpoint(LAST), weights_only=True)
+    assert saved["place"]["step"] == 1
+    assert saved["model"]["heads.semantic.weight"].abs().max() < 10
 
 
 def test_a_damaged_checkpoint_is_named(cache, tmp_path):
-    train(small("epochs=1"), cache, tmp_path)
+    run_of(small("epochs=1"), cache, tmp_path).go()
     RunFolder(tmp_path).checkpoint(LAST).write_bytes(b"broken off")
     with pytest.raises(ValueError, match="last.pt cannot be continued from"):
-        train(small("epochs=1"), cache, tmp_path)
+        run_of(small("epochs=1"), cache, tmp_path).go()

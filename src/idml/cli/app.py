@@ -1,9 +1,12 @@
 """The command line as a whole: its subcommands, and how mistakes are told."""
 
 import errno
+import os
+import re
 import sys
 from typing import Annotated
 
+import torch
 import typer
 from rich.console import Console
 
@@ -18,6 +21,7 @@ from idml.cli.sweep import sweep
 from idml.cli.train import recipes, train
 
 MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own are 2 for a wrong option and 130 for an interruption
+OUT_OF_MEMORY = "DefaultCPUAllocator"  # in the RuntimeError of a CPU that has too little
 
 app = typer.Typer(
     name="idml",
@@ -48,24 +52,45 @@ def _options(
 
 def main() -> None:
     """Run the command; a user's mistake is one or two lines on standard error, never a traceback."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True)
     try:
         app()
     except ValueError as mistake:
-        errors.print(f"[bold red]error:[/] {_escaped(str(mistake))}")
-        sys.exit(MISTAKE)
+        _tell(str(mistake), only_once=True)
     except ModuleNotFoundError as missing:
-        errors.print(
-            f"[bold red]error:[/] {missing.name} is not installed: pip install 'idml\\[all]', or that package."
-        )
-        sys.exit(MISTAKE)
+        _tell(f"{missing.name} is not installed: pip install 'idml[all]', or that package.", only_once=True)
     except OSError as failure:
-        errors.print(f"[bold red]error:[/] {_escaped(_told(failure))}")
-        sys.exit(MISTAKE)
+        _tell(_told(failure))
+    except (MemoryError, RuntimeError) as failure:
+        if not (isinstance(failure, MemoryError | torch.OutOfMemoryError) or OUT_OF_MEMORY in str(failure)):
+            raise
+        _tell(_what_to_do_about_memory(failure))
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            errors.print("interrupted: nothing half-written was left behind.")
+        if end.code == INTERRUPTED and _is_first_here():
+            _errors().print("interrupted: nothing half-written was left behind.")
         raise
+    else:
+        return
+    sys.exit(MISTAKE)
+
+
+def _tell(words: str, *, only_once: bool = False) -> None:
+    """only_once: where torchrun started several processes, all make this mistake, and one tells it."""
+    if _is_first_here() or not only_once:
+        _errors().print(f"[bold red]error:[/] {_escaped(words)}")
+
+
+def _errors() -> Console:
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def _is_first_here() -> bool:
+    return os.environ.get("LOCAL_RANK", "0") == "0"
+
+
+def _what_to_do_about_memory(failure: MemoryError | RuntimeError) -> str:
+    asked = re.search(r"tried to allocate ([\d.]+ \w+)", str(failure), re.IGNORECASE)
+    more = f", for {asked[1]} more" if asked else ""
+    return f"there is not enough memory{more}: in training, lower batch, or set cached_chunk (--set cached_chunk=16)."
 
 
 def _told(failure: OSError) -> str:

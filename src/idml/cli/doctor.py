@@ -25,6 +25,7 @@ PURPOSES = {  # by extra
     "pml": "the introspective distance inside pytorch-metric-learning",
     "search": "idml index, search, review, serve",
     "wandb": "training curves on Weights & Biases",
+    "all": "all of these",
     "dev": "tests, linters, type checks",
 }
 

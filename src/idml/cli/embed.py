@@ -10,7 +10,7 @@ import typer
 
 from idml.cli.devices import chosen_device
 from idml.cli.progress import Stages
-from idml.data.sources.records import IMAGE_SUFFIXES
+from idml.data.sources.records import IMAGE_SUFFIXES, is_image
 from idml.embedding import Embedding
 from idml.evaluation.embedded import FORMATS, Embedded
 from idml.evaluation.inputs import as_class_numbers
@@ -38,6 +38,8 @@ def embed(
     """
     if output.suffix not in (*FORMATS, PARQUET):
         raise ValueError(f"--output {output} ends in {output.suffix!r}: give {', '.join(FORMATS)} or {PARQUET}.")
+    if output.suffix == PARQUET:
+        _check_parquet()
     paths = found_images(images)
     with Stages(is_quiet=as_json) as stages:
         stages.begin(f"{len(paths):,} images")
@@ -54,9 +56,9 @@ def found_images(places: list[Path]) -> list[Path]:
     found: list[Path] = []
     for place in places:
         if place.is_dir():
-            found += sorted(path for path in place.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+            found += sorted(path for path in place.rglob("*") if is_image(path))
         elif place.suffix == ".txt" and place.exists():
-            found += [Path(line) for line in place.read_text().splitlines() if line.strip()]
+            found += _listed(place)
         else:
             found.append(place)
     for path in found:
@@ -69,6 +71,13 @@ def found_images(places: list[Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def _listed(place: Path) -> list[Path]:
+    try:
+        return [Path(line) for line in place.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+    except UnicodeDecodeError:
+        raise ValueError(f"{place} is not in UTF-8: save it as such.") from None
+
+
 def write(output: Path, paths: list[Path], embedding: Embedding) -> None:
     if output.suffix == PARQUET:
         _write_parquet(output, paths, embedding)
@@ -79,15 +88,21 @@ def write(output: Path, paths: list[Path], embedding: Embedding) -> None:
 
 
 def _write_parquet(output: Path, paths: list[Path], embedding: Embedding) -> None:
+    import pyarrow  # pyright: ignore[reportMissingImports]
+    import pyarrow.parquet  # pyright: ignore[reportMissingImports]
+
     from idml.atomic import writing
 
-    try:
-        import pyarrow  # pyright: ignore[reportMissingImports]
-        import pyarrow.parquet  # pyright: ignore[reportMissingImports]
-    except ModuleNotFoundError:
-        raise ValueError(".parquet needs pyarrow: pip install 'idml[parquet]', or write .npz.") from None
     columns = {"id": [str(path) for path in paths], "semantic": embedding.semantic.cpu().tolist()}
     if embedding.uncertainty is not None:
         columns |= {"uncertainty": embedding.uncertainty.cpu().tolist(), "level": embedding.level.cpu().tolist()}
     with writing(output) as unfinished:
         pyarrow.parquet.write_table(pyarrow.table(columns), unfinished)
+
+
+def _check_parquet() -> None:
+    """Before hours of work, not after."""
+    try:
+        import pyarrow.parquet  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        raise ValueError(".parquet needs pyarrow: pip install 'idml[parquet]', or write .npz.") from None

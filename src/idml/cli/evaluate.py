@@ -16,15 +16,19 @@ from idml.cli.devices import chosen_device, moved
 from idml.cli.progress import Stages
 from idml.cli.tables import detection_table, scores_table, spreads_table
 from idml.distances import Introspective
+from idml.evaluation.calibration import Calibration
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.judging import evaluate as judge
 from idml.evaluation.ood import ood_scores
 from idml.evaluation.report import write_report
 from idml.evaluation.scores import Scores, without_nan
 from idml.evaluation.seeds import compared
+from idml.models.saved import DESCRIPTION, load_folder
+from idml.models.saved import IN_A_RUN as MODEL
 
 GIB = 1 << 30
 MOST_GIB = 1 << 20
+EVALUATION = "evaluation"  # in the folder of a run, whose own scores stay
 
 
 class Distance(StrEnum):
@@ -60,11 +64,15 @@ def evaluate(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder for scores.json and report.html; if not given, beside the source, named after it."),
+        typer.Option(
+            help="Folder for scores.json and report.html; if not given, beside the file, named after it; of a run, "
+            f"{EVALUATION} in its folder."
+        ),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the HTML report.")] = True,
     images: Annotated[
-        Path | None, typer.Option(help="Folder that relative image paths start from, or a prepared cache.")
+        Path | None,
+        typer.Option(help="Folder that relative image paths start from, or a prepared cache; if not given, as saved."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     memory: Annotated[float, typer.Option(help="GiB to use beyond the embeddings.")] = 1.0,
@@ -76,6 +84,7 @@ def evaluate(
 
     One source prints a table and writes `scores.json` and `report.html`. Several sources are seeds of
     one method: their mean and standard deviation are printed, and with `--against` the paired differences.
+    The confidence is that of a run's model, if it has one, or else fitted on other classes of the source.
     """
     _check_together(sources, against or [], train, outside, images)
     options: dict[str, Any] = {
@@ -101,6 +110,7 @@ def evaluate(
                     embedded.labels,
                     **within,
                     **options,
+                    calibration=_calibration(path),
                     changed_levels=levels,
                     progress=stages.progress,
                 )
@@ -130,11 +140,11 @@ def evaluate(
                 )
                 answer["outside"] = without_nan(detection.to_dict())
                 tables.append(detection_table(detection))
-            folder = output or (source if source.is_dir() else source.with_suffix(""))
+            folder = output or (source / EVALUATION if source.is_dir() else source.with_suffix(""))
             written = [_save(folder / "scores.json", answer)]
             if report:
                 stages.begin("report")
-                root = images or (source if source.is_dir() else source.parent)
+                root = images or _image_root(source, embedded)
                 title = f"Evaluation of {source.name}"
                 written += write_report(
                     folder / "report.html", scores, embedded, title=title, image_root=root, outside=detection
@@ -183,6 +193,21 @@ def _distance(chosen: Distance, tau: float | None, gamma: float | None) -> str |
         if value is not None:
             raise ValueError(f"--{name} is for --distance introspective: add it, or leave --{name} out.")
     return str(chosen)
+
+
+def _calibration(source: Path) -> Calibration | None:
+    """That of a run's model, which it learned on validation classes; None for files."""
+    if not (source / MODEL / DESCRIPTION).exists():
+        return None
+    values = load_folder(source)[1]["calibration"]
+    return None if values is None else Calibration.from_dict(values)
+
+
+def _image_root(source: Path, embedded: Embedded) -> Path:
+    """What is saved with the embeddings, as long as it is there, or else where they are."""
+    if embedded.image_root is not None and Path(embedded.image_root).is_dir():
+        return Path(embedded.image_root)
+    return source if source.is_dir() else source.parent
 
 
 @contextmanager

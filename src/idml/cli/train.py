@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,8 +55,14 @@ def train(
     folder = output or Path("runs") / f"{name}-{data.resolve().name}-seed{config.run.seed}"
     with distributed.process_group(chosen_device(device)) as place:
         with distributed.first_rank_first():  # it prepares the images, and the others find them
-            cache = _cache(data, test_share, skip_bad=skip_bad, is_quiet=as_json or not distributed.is_first())
-        scores = run(config, cache, folder, device=place, watch=Live(is_quiet=as_json), wandb=wandb)
+            is_quiet = as_json or not distributed.is_first()
+            cache = _cache(data, test_share, size=config.data.prepared_size, skip_bad=skip_bad, is_quiet=is_quiet)
+        try:
+            scores = run(config, cache, folder, device=place, watch=Live(is_quiet=as_json), wandb=wandb)
+        except KeyboardInterrupt:
+            if distributed.is_first():
+                typer.echo(_how_to_go_on(folder), err=True)
+            raise
         if not distributed.is_first():
             return
     if as_json:
@@ -75,10 +82,14 @@ def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print whole co
     Console().print(table)
 
 
-def _cache(data: Path, test_share: float, *, skip_bad: bool, is_quiet: bool) -> Path:
-    """The cache itself, or one made of these images beside the runs."""
+def _cache(data: Path, test_share: float, *, size: int, skip_bad: bool, is_quiet: bool) -> Path:
+    """The cache itself, or one made of these images beside the runs, named after what it is made of.
+
+    More images, or others in a folder of the same name, make another cache: no run loses the one it began with.
+    """
     from idml.data.cache import META
-    from idml.data.prepare import prepare
+    from idml.data.prepare import carry_out, planned
+    from idml.data.sources.records import PHOTOGRAPH
 
     if (data / META).exists():
         if test_share:
@@ -86,11 +97,26 @@ def _cache(data: Path, test_share: float, *, skip_bad: bool, is_quiet: bool) -> 
         return data
     if not data.exists():
         raise ValueError(f"there is no {data}: give a folder with one folder of images a class, or a prepared cache.")
-    folder = Path("runs") / "caches" / f"{data.resolve().name}-test{test_share:g}"
+    plan = planned(data, test_share=test_share)
+    if plan.size >= PHOTOGRAPH or plan.size > size:  # images as small as CIFAR's are not enlarged
+        plan = replace(plan, size=size)
+    name = data.resolve().name
+    folder = Path("runs") / "caches" / f"{name}-{plan.size}-{plan.fingerprint[:8]}"
+    held = sorted(place.name for place in folder.parent.glob("*") if place.name.startswith(f"{name}-"))
     with Stages(is_quiet=is_quiet) as stages:
         stages.begin(f"preparing {data}")
-        prepare(data, folder, test_share=test_share, skip_bad=skip_bad, progress=stages.progress)
+        carry_out(plan, folder, skip_bad=skip_bad, progress=stages.progress)
+        if held and folder.name not in held:
+            stages.say(f"{folder} is new, beside {', '.join(held)}: remove what no run needs")
     return folder
+
+
+def _how_to_go_on(folder: Path) -> str:
+    from idml.training.checkpoint import LAST
+    from idml.training.runs import RunFolder
+
+    is_saved = RunFolder(folder).checkpoint(LAST).exists()
+    return f"the same command goes on from the checkpoint in {folder}." if is_saved else "the same command starts anew."
 
 
 def _tell(scores: dict[str, Any], folder: Path) -> None:

@@ -29,6 +29,7 @@ FORMAT = 1
 PIXELS, INDEX, META = "pixels.bin", "index.safetensors", "meta.json"
 CHANNELS = 3
 BETWEEN_NAMES = "\0"  # no file name holds it
+MUCH_LARGER = 1.5  # times as large as needed: bilinear crops then skip pixels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,19 +175,38 @@ class Cache:
             raise _damaged(self.folder, f"the pixels of {named(changed)} changed since")
 
 
+def warning_about(cache: Cache, size: int) -> str | None:
+    """Why crops of this cache differ from those that `idml embed` cuts out of files, if they do by much.
+
+    size: of the short side, as is needed.
+    """
+    meta = cache.meta
+    if meta.square:
+        return (
+            f"the images in {cache.folder} are distorted to squares, which `idml embed` does not do: "
+            f"prepare them without --square, with --size {size}"
+        )
+    if meta.size > MUCH_LARGER * size:
+        return (
+            f"the images in {cache.folder} have a short side of {meta.size} pixels where {size} are needed, and their "
+            f"crops are coarser than those of `idml embed`: prepare them with --size {size}"
+        )
+    return None
+
+
 def is_cache(folder: Path) -> bool:
     """Whether a finished cache is there, whole or damaged."""
     return (folder / META).is_file()
 
 
-def named(names: Sequence[str], *, shown: int = 5) -> str:
+def named(names: Sequence[str], *, what: str = "image", shown: int = 5) -> str:
     """The first few names and how many there are.
 
     >>> named(["a.jpg", "b.jpg", "c.jpg"], shown=2)
     '3 images (a.jpg, b.jpg, …)'
     """
     listed = ", ".join(names[:shown]) + (", …" if len(names) > shown else "")
-    return f"{len(names):,} image{'s' if len(names) != 1 else ''} ({listed})"
+    return f"{len(names):,} {what}{'s' if len(names) != 1 else ''} ({listed})"
 
 
 def _damaged(folder: Path, what: str) -> ValueError:

@@ -7,8 +7,6 @@ take a third more memory than the bytes.
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Int32, Shaped, UInt8
@@ -17,6 +15,7 @@ from torch.nn import functional
 
 from idml.data.batches import sent
 from idml.data.cache import CHANNELS, Cache
+from idml.data.memory import free_memory
 
 WORD = 4  # bytes of a pixel on the device
 SHARE_OF_FREE_MEMORY = 0.5  # what the images may take of it, unless a budget is given
@@ -47,7 +46,7 @@ class Pixels:
         """The images in these rows. budget: bytes of device memory for them; if not given, half of what is free."""
         areas = cache.index.heights.astype(np.int64) * cache.index.widths
         needed = WORD * int(areas[rows.numpy()].sum())
-        allowed = SHARE_OF_FREE_MEMORY * _free_memory(torch.device(device)) if budget is None else budget
+        allowed = SHARE_OF_FREE_MEMORY * free_memory(torch.device(device)) if budget is None else budget
         return cls(cache, rows, device, is_held=needed <= allowed)
 
     def __len__(self) -> int:
@@ -174,10 +173,3 @@ def _colours(words: Int32[Tensor, " pixels"], places: Int[Tensor, "n h w"]) -> F
 
 def _starts(areas: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
     return areas.cumsum(0) - areas
-
-
-def _free_memory(device: torch.device) -> int:
-    """Bytes that are free on the device; the physical memory of a CPU, whose memory map needs none."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

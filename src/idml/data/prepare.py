@@ -22,7 +22,7 @@ from queue import SimpleQueue
 import numpy as np
 
 from idml.data.batches import check_between
-from idml.data.cache import FORMAT, Cache, Index, Meta, is_cache
+from idml.data.cache import BETWEEN_NAMES, FORMAT, Cache, Index, Meta, is_cache
 from idml.data.decoder import Decoded, Stored, decode_stored
 from idml.data.decoding import Decoder
 from idml.data.journal import JOURNAL, Journal
@@ -48,8 +48,11 @@ class Plan:
 
     @cached_property
     def identities(self) -> list[int]:
-        """A number for each record, which another name, class, split or length changes."""
-        return [zlib.crc32(f"{one.name}\0{one.class_name}\0{one.split}\0{one.length}".encode()) for one in self.records]
+        """A number for each record, which another name, class, split, length or time of change changes.
+
+        The place is no part of it: a folder that is moved stays the same.
+        """
+        return [_identity(record) for record in self.records]
 
     @property
     def fingerprint(self) -> str:
@@ -80,9 +83,22 @@ def prepare(
     of its own; 0 leaves all for training. workers: processes; if not given, one a core. skip_bad: leave
     images out that cannot be read, rather than stop with a list of them. overwrite: replace another cache.
     """
+    plan = planned(source, kind=kind, size=size, square=square, test_share=test_share)
+    return carry_out(plan, folder, workers=workers, skip_bad=skip_bad, overwrite=overwrite, progress=progress)
+
+
+def carry_out(
+    plan: Plan,
+    folder: Path | str,
+    *,
+    workers: int | None = None,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    progress: Progress = no_progress,
+) -> Cache:
+    """As `prepare`, of what is planned already."""
     if workers is not None and workers < 1:
         raise ValueError(f"workers is {workers}: give at least 1, or leave it out for one a core.")
-    plan = _planned(Path(source), kind, size, square, test_share)
     folder = Path(folder)
     if _is_there(folder, plan, skip_bad=skip_bad, overwrite=overwrite):
         return Cache.open(folder)
@@ -104,8 +120,17 @@ def prepare(
     return Cache.open(folder)
 
 
-def _planned(source: Path, kind: str | None, size: int | None, square: bool, test_share: float) -> Plan:
+def planned(
+    source: Path | str,
+    *,
+    kind: str | None = None,
+    size: int | None = None,
+    square: bool = False,
+    test_share: float = 0.0,
+) -> Plan:
+    """What `prepare` would make of a dataset under these options; no image is read yet."""
     check_between("test_share", test_share, 0.0, 1.0)
+    source = Path(source)
     kind = find_source(source, kind=kind)
     size = SOURCES[kind].size if size is None else size
     if size < 1:
@@ -114,6 +139,16 @@ def _planned(source: Path, kind: str | None, size: int | None, square: bool, tes
     if test_share > 0:
         records = _with_test_classes(records, test_share)
     return Plan(kind=kind, place=source.resolve(), size=size, square=square, records=records)
+
+
+def _identity(record: Record) -> int:
+    told = (record.name, record.class_name, record.split, str(record.length), str(record.changed))
+    try:
+        return zlib.crc32(BETWEEN_NAMES.join(told).encode())
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"the name {os.fsencode(record.name)!r} is not in UTF-8: rename that file or folder."
+        ) from None
 
 
 def _with_test_classes(records: Sequence[Record], share: float) -> list[Record]:
@@ -141,8 +176,8 @@ def _is_there(folder: Path, plan: Plan, *, skip_bad: bool, overwrite: bool) -> b
     if (meta.kind, meta.fingerprint, meta.size, meta.square) != (plan.kind, plan.fingerprint, plan.size, plan.square):
         held = replace(plan, size=meta.size, square=meta.square).rule
         raise ValueError(
-            f"{folder} holds another cache ({meta.source}, {meta.images:,} images, {held}): "
-            "choose another folder with --output, or replace it with --overwrite."
+            f"{folder} holds another cache ({meta.source}, {meta.images:,} images, {held}), or images have changed "
+            "since: choose another folder with --output, or replace it with --overwrite."
         )
     if meta.skipped and not skip_bad:
         raise _unreadable(meta.skipped, meta.images + len(meta.skipped))

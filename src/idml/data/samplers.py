@@ -21,7 +21,9 @@ def random_batches(images: int, batch: int, *, seed: int, epoch: int) -> Int[Ten
     """
     _check_batch(batch)
     if images < batch:
-        raise ValueError(f"{images} images do not fill a batch of {batch}: lower the batch size, or add images.")
+        raise ValueError(
+            f"{images} images do not fill a batch of {batch}: lower it (--set batch={images}), or add some."
+        )
     number = images // batch
     return torch.randperm(images, generator=seeded(seed, epoch))[: number * batch].reshape(number, batch)
 
@@ -42,7 +44,7 @@ def class_balanced_batches(
     if len(found) < wanted:
         raise ValueError(
             f"a batch of {batch} with {per_class} images a class needs {wanted} classes, and there are {len(found)}: "
-            f"lower the batch size to {len(found) * per_class}, or raise the images a class."
+            f"lower the batch (--set batch={len(found) * per_class}), or raise per_class."
         )
     generator = seeded(seed, epoch)
     number = max(1, len(labels) // batch)

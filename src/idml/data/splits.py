@@ -42,7 +42,10 @@ def held_out_classes(
     classes = labels.unique()
     number = len(classes)
     if number < 2 * FEWEST_CLASSES:
-        raise ValueError(f"{number} classes cannot be parted for validation: it takes {2 * FEWEST_CLASSES} or more.")
+        raise ValueError(
+            f"{number} classes cannot be parted in two, with {FEWEST_CLASSES} or more on each side: "
+            f"it takes {2 * FEWEST_CLASSES} or more."
+        )
     if share == "first half":
         held_out = classes[: number // 2]
     elif share == "second half":

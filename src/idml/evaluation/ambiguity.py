@@ -41,7 +41,10 @@ class ChangedLevels:
 
 
 def told_apart(clean_level: Float[Tensor, " n"], changed_level: Float[Tensor, " m"]) -> float:
-    """AUROC: the chance that a changed image has a higher level than a clean one, equal levels counting half."""
+    """AUROC: the chance that a changed image has a higher level than a clean one, equal levels counting half.
+
+    NaN where there are none of one kind.
+    """
     is_changed = torch.arange(len(clean_level) + len(changed_level)) >= len(clean_level)
     return float(r_auroc(torch.cat([clean_level, changed_level]).cpu(), is_changed))
 

@@ -2,8 +2,8 @@
 
 `.npz` is what numpy users have, `.safetensors` what reads fastest, memory-mapped. Both hold
 `semantic` (n, d), `labels` (n,), and may hold `uncertainty` (n, e), the levels of changed images as
-`changed/blur/0.5` (n,), and a gallery under `gallery/…`; class names and image paths are text
-arrays, `class_names` and `images`, in the one and JSON in the header of the other.
+`changed/blur/0.5` (n,), and a gallery under `gallery/…`; class names, image paths and the folder that
+these start from are text, `class_names`, `images` and `image_root`, in the one and JSON in the header of the other.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from torch import Tensor
 from idml.atomic import writing
 from idml.embedding import Embedding
 from idml.evaluation.inputs import as_class_numbers, as_tensor
+from idml.tensors import save_tensors
 
 ALIASES = {"semantic": ("embeddings", "embedding", "features"), "labels": ("label", "targets", "y")}
 IN_A_RUN = ("embeddings.safetensors", "embeddings.npz")  # where a trained run keeps those of its test images
 GALLERY = "gallery/"
-TEXTS = ("class_names", "images", "gallery/images")
+TEXTS = ("class_names", "images", "image_root", "gallery/images")
 CHANGED = "changed/"
 Arrays = Mapping[str, Any]  # numpy arrays or tensors by name; text arrays as lists
 
@@ -37,15 +38,16 @@ Arrays = Mapping[str, Any]  # numpy arrays or tensors by name; text arrays as li
 class Embedded:
     """Images with their embeddings and class numbers.
 
-    class_names: by class number. images: paths, one an image, or names in a prepared cache. changed_levels:
-    of the same images made ambiguous, by kind and degree, NaN where it was not tried. gallery: what they
-    are searched in, if not in each other.
+    class_names: by class number. images: paths, one an image, or names in a prepared cache. image_root: the
+    folder that these paths start from, or that cache. changed_levels: of the same images made ambiguous, by
+    kind and degree, NaN where it was not tried. gallery: what they are searched in, if not in each other.
     """
 
     embedding: Embedding
     labels: Int[Tensor, " n"]
     class_names: list[str] | None = None
     images: list[str] | None = None
+    image_root: str | None = None
     changed_levels: dict[str, dict[float, Float[Tensor, " n"]]] = field(default_factory=dict)
     gallery: Embedded | None = None
 
@@ -93,7 +95,7 @@ class Embedded:
             arrays["uncertainty"] = self.embedding.uncertainty
         for kind, levels in self.changed_levels.items():
             arrays |= {f"{CHANGED}{kind}/{degree:g}": level for degree, level in levels.items()}
-        texts = {"class_names": self.class_names, "images": self.images}
+        texts = {"class_names": self.class_names, "images": self.images, "image_root": self.image_root}
         arrays |= {name: text for name, text in texts.items() if text is not None}
         if self.gallery is not None:
             arrays |= {GALLERY + name: part for name, part in self.gallery._arrays().items() if name != "class_names"}
@@ -105,10 +107,11 @@ def _from_arrays(arrays: Arrays, of_gallery: Arrays) -> Embedded:
     own = _find(arrays, "labels")
     theirs = _find(of_gallery, "labels", place=GALLERY) if of_gallery else None
     labels, gallery_labels, called = as_class_numbers(own, theirs)
+    are_names = np.asarray(own).dtype.kind in "US"
     if class_names is None:
-        class_names = called if np.asarray(own).dtype.kind in "US" else None
+        class_names = called if are_names else None
     else:
-        called = _as_numbers(called, class_names)
+        called = _as_numbers(called, class_names, are_names=are_names)
         labels, gallery_labels = called[labels], None if gallery_labels is None else called[gallery_labels]
     gallery = None
     if gallery_labels is not None:
@@ -124,6 +127,7 @@ def _from_arrays(arrays: Arrays, of_gallery: Arrays) -> Embedded:
         labels=labels,
         class_names=class_names,
         images=_text(arrays, "images"),
+        image_root=str(arrays["image_root"]) if "image_root" in arrays else None,
         changed_levels=changed,
         gallery=gallery,
     )
@@ -154,12 +158,12 @@ def _is_number(text: str) -> bool:
         return False
 
 
-def _as_numbers(called: list[str], class_names: list[str]) -> Int[Tensor, " c"]:
-    """The class number of each label: the label itself, or the place of its name."""
+def _as_numbers(called: list[str], class_names: list[str], *, are_names: bool) -> Int[Tensor, " c"]:
+    """The class number of each label: the place of its name, or the label itself, for a class may be called "7" too."""
     places = {name: place for place, name in enumerate(class_names)}
     numbers = []
     for label in called:
-        number = places[label] if label in places else int(label) if label.lstrip("-").isdigit() else -1
+        number = places.get(label, -1) if are_names else int(label)
         if not 0 <= number < len(class_names):
             raise ValueError(f"label {label!r} is none of the {len(class_names)} class names: number classes from 0.")
         numbers.append(number)
@@ -206,11 +210,9 @@ def _load_safetensors(path: Path) -> dict[str, Any]:
 
 
 def _save_safetensors(path: Path, arrays: Arrays) -> None:
-    from safetensors.torch import save_file
-
-    tensors = {name: part.detach().cpu().contiguous() for name, part in arrays.items() if isinstance(part, Tensor)}
+    tensors = {name: part for name, part in arrays.items() if isinstance(part, Tensor)}
     texts = {name: json.dumps(part) for name, part in arrays.items() if not isinstance(part, Tensor)}
-    save_file(tensors, path, metadata=texts)
+    save_tensors(path, tensors, texts=texts)
 
 
 Format = tuple[Callable[[Path], dict[str, Any]], Callable[[Path, Arrays], None]]

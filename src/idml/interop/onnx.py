@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from idml.atomic import writing
 from idml.errors import first_line
 from idml.models.embedder import Embedder
+from idml.models.preprocessing import Preprocessing
 
 TOLERANCE = 1e-4  # of the largest number in an output
 CHECKED_BATCHES = (1, 3)  # other sizes than the one that is traced
@@ -37,11 +38,11 @@ def export_onnx(
     """
     _check_installed()
     _check_opset(opset)
-    size = size or model.preprocessing.size
+    preprocessing = _preprocessing(model, size)
     outputs = _Outputs(deepcopy(model)).cpu().eval()
     with writing(path) as unfinished:
-        _write(outputs, unfinished, size=size, opset=opset)
-        differences = _differences(outputs, unfinished, size=size)
+        _write(outputs, unfinished, preprocessing=preprocessing, opset=opset)
+        differences = _differences(outputs, unfinished, size=preprocessing.size)
         for name, difference in differences.items():
             if not difference <= TOLERANCE:
                 raise ValueError(
@@ -65,12 +66,25 @@ class _Outputs(nn.Module):
         return tuple(getattr(embedding, name) for name in self.names)
 
 
-def _write(outputs: _Outputs, path: Path, *, size: int, opset: int | None) -> None:
+def _preprocessing(model: Embedder, size: int | None) -> Preprocessing:
+    """The model's own, at another size where one is given."""
+    own, only = model.preprocessing, model.backbone.only_size
+    if size is None or size == own.size:
+        return own
+    if only is not None:
+        raise ValueError(
+            f"size is {size}, and backbone {model.backbone.name!r} works at {only} alone: leave --size out, "
+            f"or train with image_size={size}."
+        )
+    return Preprocessing.for_size(size, mean=own.mean, std=own.std)
+
+
+def _write(outputs: _Outputs, path: Path, *, preprocessing: Preprocessing, opset: int | None) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter's own, about its insides
         program: Any = torch.onnx.export(
             outputs,
-            (_noise(TRACED_BATCH, size),),
+            (_noise(TRACED_BATCH, preprocessing.size),),
             dynamo=True,
             input_names=["images"],
             output_names=list(outputs.names),
@@ -78,28 +92,26 @@ def _write(outputs: _Outputs, path: Path, *, size: int, opset: int | None) -> No
             opset_version=opset,
             verbose=False,
         )
-    preprocessing = outputs.model.preprocessing.to_dict() | {"size": size}
-    program.model.metadata_props["preprocessing"] = json.dumps(preprocessing)
+    program.model.metadata_props["preprocessing"] = json.dumps(preprocessing.to_dict())
     program.save(path, external_data=False)
 
 
 @torch.inference_mode()
 def _differences(outputs: _Outputs, path: Path, *, size: int) -> dict[str, float]:
-    """Of each output, the largest over several batches."""
+    """Of each output, the largest over several batches; NaN if there is one."""
     import onnxruntime
 
     try:
         session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own have no other base in common
         raise ValueError(f"onnxruntime refuses the model, try a lower --opset: {first_line(error)}.") from None
-    largest: dict[str, float] = dict.fromkeys(outputs.names, 0.0)
+    differences: dict[str, list[Tensor]] = {name: [] for name in outputs.names}
     for number in CHECKED_BATCHES:
         images = _noise(number, size)
         found = session.run(list(outputs.names), {"images": images.numpy()})
         for name, theirs, ours in zip(outputs.names, found, outputs(images), strict=True):
-            difference = (torch.from_numpy(theirs) - ours).abs().max() / ours.abs().max()
-            largest[name] = max(largest[name], float(difference))
-    return largest
+            differences[name].append((torch.from_numpy(theirs) - ours).abs().max() / ours.abs().max())
+    return {name: float(torch.stack(parts).max()) for name, parts in differences.items()}
 
 
 def _noise(number: int, size: int) -> UInt8[Tensor, "n 3 h w"]:

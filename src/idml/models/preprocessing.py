@@ -17,6 +17,15 @@ RESIZE_BY_SIZE = 256 / 224  # the custom of the field: short side 256, centre cr
 BLACK, WHITE = -0.5, 1.5  # beyond these, floats are not in 0..1, even after a filter that overshoots
 
 
+def resized(size: int) -> int:
+    """What the short side of an image is resized to before a crop of `size` is cut out of it.
+
+    >>> resized(224)
+    256
+    """
+    return round(size * RESIZE_BY_SIZE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """The short side is resized to `resize` pixels, the central square of `size` pixels is cut out of it,
@@ -39,12 +48,8 @@ class Preprocessing:
 
     @classmethod
     def for_size(cls, size: int, *, mean: tuple[float, float, float], std: tuple[float, float, float]) -> Preprocessing:
-        """With the usual margin around the crop.
-
-        >>> Preprocessing.for_size(224, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)).resize
-        256
-        """
-        return cls(mean=mean, std=std, size=size, resize=round(size * RESIZE_BY_SIZE))
+        """With the usual margin around the crop: see `resized`."""
+        return cls(mean=mean, std=std, size=size, resize=resized(size))
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from idml.atomic import writing
 from idml.models.weights import read_weights
+from idml.tensors import save_tensors
 
 FORMAT = "idml embedder"
 VERSION = 1
@@ -26,11 +27,9 @@ IN_A_RUN = "model"  # the folder of it in that of a trained run
 
 def save_folder(folder: Path | str, weights: Mapping[str, Tensor], description: Mapping[str, Any]) -> None:
     """Write both files; a model that was there before is replaced."""
-    from safetensors.torch import save_file
-
     folder = Path(folder)
     with writing(folder / WEIGHTS) as file:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}, file)
+        save_tensors(file, weights)
     head = {"format": FORMAT, "version": VERSION, "sha256": _checksum(folder / WEIGHTS)}
     with writing(folder / DESCRIPTION) as file:
         file.write_text(json.dumps({**head, **description}, indent=2, allow_nan=False) + "\n")

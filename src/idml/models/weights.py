@@ -30,7 +30,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
 
 
 def load_weights(network: nn.Module, weights: Weights, *, source: object, ignored: Collection[str] = ()) -> None:
-    """Copy the weights into the network; each of its weights must be there, in its shape, and nothing else.
+    """Copy the weights into the network; each of its weights must be there, finite, in its shape, and nothing else.
 
     ignored: layers that the network does not have and the weights may, a classifier for instance.
     """
@@ -52,6 +52,9 @@ def load_weights(network: nn.Module, weights: Weights, *, source: object, ignore
     told = "; ".join(f"{kind}: {_listed(names)}" for kind, names in problems.items() if names)
     if told:
         raise ValueError(f"{source} does not fit this network. {told}. Give the weights of this very network.")
+    spoilt = [name for name, tensor in given.items() if not tensor.isfinite().all()]
+    if spoilt:
+        raise ValueError(f"{source} holds NaN or infinity in {_listed(spoilt)}: its training diverged. Give others.")
     network.load_state_dict(given, strict=False)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from idml.recipes import recipe
 from idml.sweeping.lab import identity, name_of_weights, stored
-from idml.training.config import PARTS, Config
+from idml.training.config import Config, read_setting
 
 LOG_FROM = 10.0  # a range whose end is so many times its start is drawn log-uniformly
 DIGITS = 4  # of numbers that are drawn, so that their names can be typed
@@ -167,7 +167,7 @@ def _arm(name: str, base: str, changes: Sequence[str], validation: Mapping[str, 
 
 def _range(name: str, low: str, high: str) -> Range:
     """A range, its ends as the setting reads them."""
-    ends = [_leaf(Config().with_changes({name: end}), name) for end in (low, high)]
+    ends = [read_setting(name, end) for end in (low, high)]
     if not all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends):
         raise ValueError(f"{name} is no number and has no range: list its values, {name}=VALUE,VALUE.")
     first, last = (float(end) for end in ends)
@@ -204,7 +204,7 @@ def _drawn(overs: Sequence[Over], trials: int, seed: int) -> list[tuple[str, ...
 
 def _changed(config: Config, values: Mapping[str, str]) -> Config:
     for name, value in values.items():
-        if isinstance(getattr(config.data, name, None), tuple) and "," not in value:
+        if isinstance(config.leaf(name), tuple) and "," not in value:
             raise ValueError(f"{name} takes two numbers, and {value!r} is one: put ; between values, 0.16,1;0.4,1.")
     return config.with_changes(values)
 
@@ -223,13 +223,6 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
         if twin is arm and by_name.setdefault(arm.name, arm) is not arm:
             raise ValueError(f"two different arms are called {arm.name!r}: rename one of them.")
     return list(by_identity.values())
-
-
-def _leaf(config: Config, name: str) -> Any:
-    """The value of a setting, or of a key in it."""
-    leaf, _, key = name.partition(".")
-    value = next(getattr(getattr(config, part), leaf) for part in PARTS if hasattr(getattr(config, part), leaf))
-    return value[key] if key else value
 
 
 def _shown(name: str, value: str) -> str | None:

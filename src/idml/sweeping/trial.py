@@ -15,6 +15,7 @@ from idml.data.splits import QUERY, TEST
 from idml.evaluation.ambiguity import told_apart
 from idml.evaluation.judging import evaluate
 from idml.models.embedder import Embedder
+from idml.training.building import scored_rows
 from idml.training.config import Config
 from idml.training.embedding import centre_crops, embed_all, embed_images, some_places
 from idml.training.loop import Run, never
@@ -66,6 +67,8 @@ def check_trial(config: Config, cache: Cache, *, is_final: bool) -> None:
     if is_final and TEST not in cache.splits:
         needed = "galleries are not supported by a sweep" if QUERY in cache.splits else "prepare a cache that has some"
         raise ValueError(f"the cache has no test classes to score: {needed}.")
+    if is_final:
+        scored_rows(cache)
     if not is_final and not holds_out:
         raise ValueError("a sweep chooses on held-out training classes: set validation_half=second, for instance.")
     if config.run.select == "best":

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from idml.data.cache import Cache
-from idml.data.splits import TRAIN, held_out_classes
+from idml.data.splits import FEWEST_CLASSES, GALLERY, QUERY, TEST, TRAIN, held_out_classes
 from idml.models.embedder import Embedder
 from idml.models.heads import UncertaintyForm
 from idml.objective import Objective
@@ -18,11 +19,38 @@ from idml.training.config import Config
 def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tensor, " n"], Int[Tensor, " v"]]:
     """Rows of the classes to train on, and of those held out; without validation the latter are none."""
     rows, data = cache.rows(TRAIN), config.data
-    if data.validation_half != "none":
-        return held_out_classes(rows, cache.labels[rows], share=f"{data.validation_half} half")  # pyright: ignore[reportArgumentType]
-    if data.validation_share == 0:
+    if data.validation_half == "none" and data.validation_share == 0:
         return rows, rows[:0]
-    return held_out_classes(rows, cache.labels[rows], share=data.validation_share, seed=data.validation_seed)
+    share = data.validation_share if data.validation_half == "none" else f"{data.validation_half} half"
+    rows, held_out = held_out_classes(rows, cache.labels[rows], share=share, seed=data.validation_seed)  # pyright: ignore[reportArgumentType]
+    check_can_be_scored("validation", cache.labels[held_out])
+    return rows, held_out
+
+
+def scored_rows(cache: Cache) -> tuple[Int[Tensor, " t"], Int[Tensor, " g"] | None] | None:
+    """Rows to score at the end, and of the gallery they are looked for in, if that is another; None without any."""
+    if TEST in cache.splits:
+        rows, gallery = cache.rows(TEST), None
+    elif QUERY not in cache.splits:
+        return None
+    elif GALLERY not in cache.splits:
+        raise ValueError(f"{cache.folder} has queries and no gallery to find them in: prepare it with both.")
+    else:
+        rows, gallery = cache.rows(QUERY), cache.rows(GALLERY)
+    check_can_be_scored("test", cache.labels[rows], None if gallery is None else cache.labels[gallery])
+    return rows, gallery
+
+
+def check_can_be_scored(kind: str, labels: Int[Tensor, " n"], gallery: Int[Tensor, " m"] | None = None) -> None:
+    """Raise where retrieval has no meaning: too few classes, or no image has another one of its class to find."""
+    classes, counts = labels.unique(return_counts=True)
+    number = len(classes) if gallery is None else len(torch.cat([labels, gallery]).unique())
+    if number < FEWEST_CLASSES:
+        raise ValueError(f"the {kind} images are of {number} class, and cannot be scored: it takes {FEWEST_CLASSES}.")
+    can_be_found = counts > 1 if gallery is None else torch.isin(classes, gallery)
+    if not can_be_found.any():
+        where = "another one of its class" if gallery is None else "one of its class in the gallery"
+        raise ValueError(f"none of the {len(labels)} {kind} images has {where} to find: add images, or prepare anew.")
 
 
 def build_model(config: Config) -> Embedder:
@@ -56,6 +84,6 @@ def build_objective(config: Config, classes: int) -> Objective:
         dim=model.dim,
         uncertainty_dim=model.uncertainty_dim,
         learn_proxy_uncertainty=chosen.learn_proxy_uncertainty,
-        keep_scale=chosen.keep_scale,
+        distance_scale=chosen.distance_scale,
         **dict[str, Any](chosen.loss_options),
     )

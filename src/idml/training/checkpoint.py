@@ -1,73 +1,59 @@
 """A run that can be killed at any moment and goes on as if it had not been.
 
 Everything random in a step follows from the seed and the step's number, so a checkpoint needs no
-generator: weights, optimiser, and where the run stands.
+generator: weights, optimiser, what was measured in this epoch, and where the run stands.
 """
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from torch import nn
 
 from idml.atomic import writing
 from idml.training import distributed
-from idml.training.averaging import Average
 
 LAST, BEST = "last.pt", "best.pt"
 
 
 class Place(NamedTuple):
-    """Where a run stands: the epoch, the batch inside it, steps in all, and the best validation score so far."""
+    """Where a run stands: the epoch, the batch inside it and seconds since its start, steps in all, the best so far."""
 
     epoch: int = 0
     batch: int = 0
+    seconds: float = 0.0
     step: int = 0
     best_score: float = -1.0
     best_epoch: int = -1
 
 
-def save(
-    path: Path,
-    place: Place,
-    model: nn.Module,
-    objective: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    average: Average | None = None,
-) -> None:
+@runtime_checkable
+class Part(Protocol):
+    """What of a run changes with its steps: the model, the optimiser, …"""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any], /) -> Any: ...
+
+
+def save(path: Path, place: Place, parts: Mapping[str, Part]) -> None:
     """Written by the first rank only, whole or not at all."""
     if not distributed.is_first():
         return
-    state = {
-        "place": place._asdict(),
-        "model": model.state_dict(),
-        "objective": objective.state_dict(),
-        "optimiser": optimiser.state_dict(),
-        "average": None if average is None else average.state_dict(),
-    }
+    state = {name: part.state_dict() for name, part in parts.items()} | {"place": place._asdict()}
     with writing(path) as unfinished:
         torch.save(state, unfinished)
 
 
-def load(
-    path: Path,
-    model: nn.Module,
-    objective: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    average: Average | None = None,
-) -> Place:
+def load(path: Path, parts: Mapping[str, Part], *, device: torch.device) -> Place:
     """Put everything back where it was; no code in the file is run."""
-    device = next(model.parameters()).device
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-        model.load_state_dict(state["model"])
-        objective.load_state_dict(state["objective"])
-        optimiser.load_state_dict(state["optimiser"])
-        if average is not None:
-            average.load_state_dict(state["average"])
+        for name, part in parts.items():
+            part.load_state_dict(state[name])
         return Place(**state["place"])
     except (pickle.UnpicklingError, RuntimeError, LookupError, EOFError, TypeError, ValueError) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]

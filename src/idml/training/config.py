@@ -6,7 +6,6 @@ A run saves its config whole. Leaves have names of their own, so that `--set tau
 from __future__ import annotations
 
 import dataclasses
-import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -17,6 +16,16 @@ from idml.data.splits import check_validation_split
 from idml.distances import Introspective
 from idml.errors import unknown_name
 from idml.losses import LOSSES
+from idml.models.preprocessing import resized
+from idml.training.reading import (
+    check_above_0,
+    check_at_least,
+    check_choices,
+    options_of,
+    read,
+    read_option,
+    split_change,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +51,22 @@ class DataConfig:
     validation_seed: int = 0
     validation_split: Literal["train", "test", "query", "gallery"] = "train"  # the others are refused, with the reason
 
+    def __post_init__(self):
+        check_at_least(self, 1, "image_size", "test_size", "batch", "per_class")
+        check_between("validation_share", self.validation_share, 0.0, 0.9)
+        check_validation_split(self.validation_split)
+        smallest, largest = self.crop_scale
+        if not 0 < smallest <= largest <= 1:
+            raise ValueError(f"crop_scale is {smallest:g},{largest:g}: give two shares of the image's area, as 0.16,1.")
+
     @property
     def scored_size(self) -> int:
         return self.image_size if self.test_size is None else self.test_size
 
-
-def resized(image_size: int) -> int:
-    """What the whole image is resized to where a crop of `image_size` is cut out: 256 for 224, and in proportion."""
-    return round(image_size * 256 / 224)
+    @property
+    def prepared_size(self) -> int:
+        """The short side that images are best prepared with: scored crops are then cut out pixel by pixel."""
+        return resized(max(self.image_size, self.scored_size))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,29 +87,38 @@ class ModelConfig:
     uncertainty_gradient: float = 0.1
     uncertainty_level: float | None = 0.1  # mean level at the start
 
+    def __post_init__(self):
+        check_at_least(self, 1, "dim", "uncertainty_dim")
+        check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
+        check_above_0(self, "uncertainty_level")
+
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
     """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
 
-    keep_scale: distances are divided by the mean weight e^(−β̃/τ) of the batch, so that margins keep their meaning.
+    distance_scale: "kept" and "balanced" divide distances by mean weights, so that margins keep their meaning.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
     loss: str = "proxy_anchor"
-    loss_options: dict[str, float] = field(default_factory=dict)
+    loss_options: dict[str, Any] = field(default_factory=dict)
     introspective: bool = True
     tau: float = 5.0
     gamma: float = 0.0
     smoothing: float = 1.0
     pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
     learn_proxy_uncertainty: bool = False
-    keep_scale: bool = False
+    distance_scale: Literal["shrunken", "kept", "balanced"] = "shrunken"
     level_prior: float = 0.0
 
     def __post_init__(self):
         if self.loss not in LOSSES:
             raise unknown_name("loss", self.loss, LOSSES)
+        for name in self.loss_options:
+            if name not in options_of(self.loss):
+                raise unknown_name(f"option of the {self.loss} loss", name, options_of(self.loss))
+        check_at_least(self, 0, "level_prior")
 
     @property
     def distance(self) -> Introspective | None:
@@ -122,6 +148,11 @@ class MixingConfig:
     smallest_share: float = 0.0
     concentration: float = 1.0
 
+    def __post_init__(self):
+        check_at_least(self, 0, "mixed_weight")
+        check_between("smallest_share", self.smallest_share, 0.0, 1.0)
+        check_above_0(self, "concentration")
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
@@ -130,7 +161,8 @@ class OptimiserConfig:
     warm_up_epochs: only the new layers are trained. schedule: "step" halves (by decay_factor) every decay_epochs.
     average: the model is the moving average of its weights, of which each step keeps this share (0.99); None: the last.
     accumulate: batches a step. cached_chunk: embed large batches by so many images, keeping only embeddings
-    (GradCache: Gao et al., 2021): same gradients, less memory.
+    (GradCache: Gao et al., 2021): the same gradients in less memory, where batch-norm is frozen; else each chunk is
+    normalised by itself.
     """
 
     lr: float = 1e-4
@@ -148,11 +180,10 @@ class OptimiserConfig:
     cached_chunk: int | None = None
 
     def __post_init__(self):
-        if not self.lr > 0:
-            raise ValueError(f"lr is {self.lr}: give a number above 0, such as 1e-4.")
-        for name in ("decay_epochs", "accumulate"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}: give at least 1.")
+        check_above_0(self, "lr", "decay_factor", "clip")
+        check_at_least(self, 1, "decay_epochs", "accumulate", "cached_chunk")
+        factors = ("head_factor", "uncertainty_factor", "proxy_factor")
+        check_at_least(self, 0, *factors, "weight_decay", "warm_up_epochs")
         if self.average is not None and not 0 < self.average < 1:
             raise ValueError(f"average is {self.average}: give a share between 0 and 1, such as 0.99, or none.")
 
@@ -175,8 +206,8 @@ class RunConfig:
     checkpoint_minutes: float = 5.0  # and after epochs
 
     def __post_init__(self):
-        if self.epochs < 1:
-            raise ValueError(f"epochs is {self.epochs}: give at least 1.")
+        check_at_least(self, 1, "epochs", "validate_every")
+        check_at_least(self, 0, "checkpoint_minutes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +223,7 @@ class Config:
 
     def __post_init__(self):
         for part in PARTS:
-            _check_choices(getattr(self, part))
-        check_validation_split(self.data.validation_split)
-        check_between("validation_share", self.data.validation_share, 0.0, 0.9)
+            check_choices(getattr(self, part))
         if self.run.select == "best" and self.data.validation_share == 0 and self.data.validation_half == "none":
             raise ValueError(
                 "select=best needs validation classes, and validation_share is 0: hold some out (validation_share=0.2) "
@@ -207,16 +236,26 @@ class Config:
         >>> Config().with_changes(["tau=3", "batch=64"]).objective.tau
         3.0
         """
-        given = dict(changes) if isinstance(changes, Mapping) else dict(_split(change) for change in changes)
-        parts = {part.name: getattr(self, part.name) for part in fields(self)}
+        given = dict(changes) if isinstance(changes, Mapping) else dict(split_change(change) for change in changes)
+        changed: dict[str, dict[str, Any]] = {}  # part by part, so that leaves which belong together change together
         for name, value in given.items():
-            leaf, _, key = name.partition(".")
-            place = _place_of(leaf)
-            types_of = typing.get_type_hints(type(parts[place]))
+            place, leaf, key = _located(name)
+            leaves = changed.setdefault(place, {})
+            value = read_setting(name, value)
             if key:  # inside a leaf that is a dict: loss_options.margin=0.2
-                value = {**getattr(parts[place], leaf), key: _read(name, value, float)}
-            parts[place] = replace(parts[place], **{leaf: value if key else _read(name, value, types_of[leaf])})
-        return replace(self, **parts)
+                value = {**leaves.get(leaf, getattr(getattr(self, place), leaf)), key: value}
+            leaves[leaf] = value
+        return replace(self, **{place: replace(getattr(self, place), **leaves) for place, leaves in changed.items()})
+
+    def leaf(self, name: str) -> Any:
+        """The value of a setting, or of a key in it, which is None where it is not set.
+
+        >>> Config().leaf("tau"), Config().leaf("loss_options.margin")
+        (5.0, None)
+        """
+        place, leaf, key = _located(name)
+        value = getattr(getattr(self, place), leaf)
+        return value.get(key) if key else value
 
     def plain(self) -> Config:
         """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images."""
@@ -238,8 +277,8 @@ class Config:
             for leaf in leaves:
                 if leaf not in leaf_names:
                     raise unknown_name(f"setting of {name}", leaf, leaf_names)
-            read = {leaf: tuple(value) if isinstance(value, list) else value for leaf, value in leaves.items()}
-            parts[name] = kind(**read)
+            stored = {leaf: tuple(value) if isinstance(value, list) else value for leaf, value in leaves.items()}
+            parts[name] = kind(**stored)
         return cls(**parts)
 
 
@@ -253,52 +292,21 @@ PARTS: dict[str, type] = {
 }
 
 
-def _place_of(leaf: str) -> str:
-    """The part that holds the leaf of this name."""
+def read_setting(name: str, value: Any) -> Any:
+    """A value as the setting of this name, or a key in it, wants it; text is read as its type."""
+    place, leaf, key = _located(name)
+    return read_option(name, key, value) if key else read(name, value, typing.get_type_hints(PARTS[place])[leaf])
+
+
+def _located(name: str) -> tuple[str, str, str]:
+    """Part, leaf and key of a setting: "objective", "loss_options" and "margin"; the key of most is ""."""
+    leaf, _, key = name.partition(".")
     for place, kind in PARTS.items():
         if leaf in (known.name for known in fields(kind)):
-            return place
+            if key and typing.get_origin(typing.get_type_hints(kind)[leaf]) is not dict:
+                raise ValueError(f"{name} is no setting, for {leaf} has no keys: write {leaf}=VALUE.")
+            return place, leaf, key
     raise unknown_name("setting", leaf, [known.name for kind in PARTS.values() for known in fields(kind)])
-
-
-def _split(change: str) -> tuple[str, str]:
-    name, sign, value = change.partition("=")
-    if not sign:
-        raise ValueError(f"{change!r} sets nothing: write NAME=VALUE, such as tau=3.")
-    return name.strip(), value.strip()
-
-
-def _read(name: str, value: Any, kind: Any) -> Any:
-    """A value as the leaf's type wants it; text is read as that type."""
-    origin, options = typing.get_origin(kind), typing.get_args(kind)
-    if origin is Literal:
-        if value not in options:
-            raise unknown_name(name, value, [str(option) for option in options])
-        return value
-    if origin in (typing.Union, types.UnionType):
-        if value is None or value == "none":
-            return None
-        kind = next(option for option in options if option is not type(None))
-        return _read(name, value, kind)
-    if origin is tuple:
-        parts = value.split(",") if isinstance(value, str) else list(value)
-        return tuple(_read(name, part, option) for part, option in zip(parts, options, strict=True))
-    if kind is bool and isinstance(value, str):
-        known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-        if value.lower() not in known:
-            raise ValueError(f"{name} is {value!r}: give true or false.")
-        return known[value.lower()]
-    try:
-        return kind(value)
-    except (TypeError, ValueError):
-        raise ValueError(f"{name} is {value!r}: give a value of type {kind.__name__}.") from None
-
-
-def _check_choices(part: Any) -> None:
-    """Raise if a leaf that is a choice holds none of them."""
-    for name, kind in typing.get_type_hints(type(part)).items():
-        if typing.get_origin(kind) is Literal:
-            _read(name, getattr(part, name), kind)
 
 
 def _names_are_unique() -> bool:

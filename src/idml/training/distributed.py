@@ -2,7 +2,8 @@
 
 Each rank computes the loss of the global batch, so the gradient that reaches its own embeddings is
 complete; ranks then add up the gradients of their images' parts of the network. A run is the same
-under any number of ranks, up to the order of sums.
+under any number of ranks, up to the order of sums, where batch-norm is frozen. Where it is not, each
+rank normalises its share by itself, and the model's running statistics are the first rank's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from idml.embedding import Embedding
+
+PATIENCE = timedelta(days=7)  # ranks wait so long while the first one prepares images
+LOST = ("Connection closed by peer", "Connection reset by peer", "remote process exited")  # gloo's words, and NCCL's
 
 
 def rank() -> int:
@@ -34,7 +39,10 @@ def is_first() -> bool:
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[torch.device]:
-    """Join the ranks that torchrun started, if it did; the device of this one."""
+    """Join the ranks that torchrun started, if it did; the device of this one.
+
+    When one rank fails, the others cannot go on: a ValueError that says no more, for the first has told why.
+    """
     if "WORLD_SIZE" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1 or dist.is_initialized():
         yield device
         return
@@ -44,18 +52,38 @@ def process_group(device: torch.device) -> Iterator[torch.device]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield device
+    except RuntimeError as error:
+        if not any(words in str(error) for words in LOST):
+            raise
+        raise _another_failed() from None
     finally:
         dist.destroy_process_group()
 
 
 @contextmanager
 def first_rank_first() -> Iterator[None]:
-    """The first rank goes through this alone, and then all the others."""
-    if ranks() > 1 and not is_first():
-        dist.barrier()
-    yield
-    if ranks() > 1 and is_first():
-        dist.barrier()
+    """The first rank goes through this alone, however long it takes, and then all the others; if it fails, none."""
+    if ranks() == 1:
+        yield
+        return
+    group = dist.new_group(backend="gloo", timeout=PATIENCE)
+    has_failed = torch.zeros((), dtype=torch.long)
+    try:
+        if is_first():
+            yield
+    except BaseException:
+        has_failed.fill_(1)
+        raise
+    finally:
+        dist.broadcast(has_failed, 0, group=group)  # pyright: ignore[reportArgumentType]
+    if has_failed:
+        raise _another_failed()
+    if not is_first():
+        yield
+
+
+def _another_failed() -> ValueError:
+    return ValueError("another rank failed, and this one cannot go on alone: see what that one told.")
 
 
 def own_share(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "m ..."]:
@@ -113,6 +141,13 @@ def add_gradients(parameters: Iterable[nn.Parameter]) -> None:
     dist.all_reduce(flat)
     for grad, part in zip(grads, flat.split([grad.numel() for grad in grads]), strict=True):
         grad.copy_(part.view_as(grad))
+
+
+def copy_buffers(model: nn.Module) -> None:
+    """The first rank's buffers, such as running statistics, on all of them."""
+    if ranks() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, 0)
 
 
 def concatenated(values: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "m ..."]:

@@ -10,8 +10,9 @@ from idml.data.crops import centre_boxes
 from idml.data.pixels import Pixels
 from idml.embedding import Embedding
 from idml.models.embedder import Embedder
+from idml.models.preprocessing import resized
 from idml.progress import Progress, followed, no_progress
-from idml.training.config import Config, resized
+from idml.training.config import Config
 from idml.training.distributed import concatenated, rank, ranks
 
 BATCH = 256  # images at once

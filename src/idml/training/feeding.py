@@ -18,7 +18,8 @@ from idml.data.crops import random_flips, random_resized_boxes, resize_and_crop_
 from idml.data.mixing import Mixing, blend, draw_mixing, paste
 from idml.data.pixels import Pixels
 from idml.data.samplers import class_balanced_batches, random_batches
-from idml.training.config import DataConfig, MixingConfig, resized
+from idml.models.preprocessing import resized
+from idml.training.config import DataConfig, MixingConfig
 from idml.training.distributed import own_share, ranks
 
 

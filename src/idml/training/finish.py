@@ -10,7 +10,6 @@ from torch import Tensor
 
 from idml.data.cache import Cache
 from idml.data.pixels import Pixels
-from idml.data.splits import GALLERY, QUERY, TEST
 from idml.embedding import Embedding
 from idml.evaluation.ambiguity import levels_when_changed
 from idml.evaluation.calibration import Calibration
@@ -19,6 +18,7 @@ from idml.evaluation.judging import evaluate
 from idml.evaluation.scores import Scores
 from idml.models.embedder import Embedder
 from idml.training import distributed
+from idml.training.building import scored_rows
 from idml.training.config import Config
 from idml.training.curves import draw_curves
 from idml.training.embedding import centre_crops, embed_all, embed_images, some_places
@@ -43,14 +43,14 @@ def finish(
         found = embed_all(model, workshop.pixels(cache, validation_rows, device), config)
         calibration = _calibration(found, cache.labels[validation_rows])
     if distributed.is_first():
-        model.save(folder.model, calibration=calibration, distance=config.objective.distance)
+        model.save(folder.model, calibration=calibration)
         draw_curves(folder)
-    asked = [split for split in (TEST, QUERY) if split in cache.splits]
-    if not asked:
+    scored = scored_rows(cache)
+    if scored is None:
         watch.say(f"there are no test classes to score (--test-share holds some out): the model is in {folder.model}")
         return {}
     watch.say("embedding the test images")
-    embedded = _embedded(config, model, cache, asked[0], workshop, device)
+    embedded = _embedded(config, model, cache, *scored, workshop, device)
     gallery = embedded.gallery
     within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
     watch.say("scoring the test images, once")
@@ -67,13 +67,17 @@ def finish(
 
 
 def _embedded(
-    config: Config, model: Embedder, cache: Cache, split: str, workshop: Workshop, device: torch.device
+    config: Config,
+    model: Embedder,
+    cache: Cache,
+    rows: Int[Tensor, " t"],
+    gallery_rows: Int[Tensor, " g"] | None,
+    workshop: Workshop,
+    device: torch.device,
 ) -> Embedded:
-    rows = cache.rows(split)
     pixels = workshop.passing_pixels(cache, rows, device)
     gallery = None
-    if split == QUERY:
-        gallery_rows = cache.rows(GALLERY)
+    if gallery_rows is not None:
         gallery = Embedded(
             embedding=embed_all(model, workshop.passing_pixels(cache, gallery_rows, device), config),
             labels=cache.labels[gallery_rows],
@@ -86,6 +90,7 @@ def _embedded(
         images=[cache.names[row] for row in rows.tolist()],
         changed_levels=_changed_levels(config, model, pixels),
         gallery=gallery,
+        image_root=str(cache.folder.resolve()),
     )
 
 

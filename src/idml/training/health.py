@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -23,7 +24,7 @@ COLLAPSED = 0.01  # a level that varies by less than this share of its mean says
 
 
 class Averages:
-    """Means over an epoch of numbers that stay on the device until they are asked for."""
+    """Means over an epoch of numbers that stay on the device until they are asked for; a checkpoint keeps them."""
 
     def __init__(self):
         self._sums: dict[str, Tensor] = {}
@@ -43,6 +44,12 @@ class Averages:
         means = {name: value / self._numbers[name] for name, value in zip(self._sums, values, strict=True)}
         self.__init__()
         return means
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": self._sums, "numbers": self._numbers}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._sums, self._numbers = dict(state["sums"]), dict(state["numbers"])
 
 
 @torch.no_grad()

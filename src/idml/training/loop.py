@@ -17,16 +17,16 @@ import torch
 from torch import nn
 
 from idml.data.batches import seeded
-from idml.data.cache import Cache
+from idml.data.cache import Cache, warning_about
 from idml.distances import Introspective
 from idml.evaluation.judging import evaluate
 from idml.training import checkpoint, distributed, health
 from idml.training.averaging import Average
-from idml.training.building import build_objective, training_and_validation_rows
-from idml.training.checkpoint import BEST, LAST, Place
+from idml.training.building import build_objective, scored_rows, training_and_validation_rows
+from idml.training.checkpoint import BEST, LAST, Part, Place
 from idml.training.config import Config
-from idml.training.embedding import embed_all
-from idml.training.feeding import Feed
+from idml.training.embedding import embed_all, embed_images
+from idml.training.feeding import Batch, Feed
 from idml.training.finish import finish
 from idml.training.logs import Logs
 from idml.training.runs import RunFolder
@@ -35,8 +35,9 @@ from idml.training.stepping import Step, loss_and_gradients
 from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
-HEALTH_EVERY = 10  # steps between looks at the uncertainty
+HEALTH_EVERY = 10  # steps of the optimiser between looks at the uncertainty and at gradients
 LOOK_EVERY = 25  # steps between looks at the loss: each waits for the device
+SANE = 16  # images whose loss must be a number before a checkpoint is written
 SHORT_EPOCH = 10.0  # seconds that may be lost: after shorter epochs a checkpoint is not written each time
 
 
@@ -57,6 +58,9 @@ def train(
     """
     watch = watch or Silent()
     cache = cache if isinstance(cache, Cache) else Cache.open(cache)
+    scored_rows(cache)  # raises now what would fail after training
+    if (remark := warning_about(cache, config.data.prepared_size)) is not None:
+        watch.say(f"warning: {remark}")
     with distributed.process_group(torch.device(device)) as place_of_work:
         where, workshop = RunFolder(folder), Workshop()
         run = Run(config, cache, place_of_work, workshop, watch=watch, folder=where, pixels_memory=pixels_memory)
@@ -92,15 +96,24 @@ class Run:
         self.running = workshop.model(config, device)
         self.model = self.running.model
         self.objective = build_objective(config, len(self.class_numbers)).to(device)
+        self.model.distance = self.introspective
+        self.model.class_names = [cache.class_names[number] for number in self.class_numbers.tolist()]
         pixels = workshop.pixels(cache, rows, device, budget=pixels_memory)
         self.feed = Feed(pixels, labels, config.data, config.mixing, seed=config.run.seed)
+        self.batches = len(self.feed)  # of an epoch
         if len(self.validation_rows):
             self.validation = workshop.pixels(cache, self.validation_rows, device, budget=pixels_memory)
         self.groups = self.model.parameter_groups() | {"proxies": list(self.objective.parameters())}
         self.optimiser = optimiser_for(self.groups, config.optimiser, device=device)
         share = config.optimiser.average
         self.average = None if share is None else Average(list(self.model.parameters()), share)
+        self.means = health.Averages()
         self._saved = time.perf_counter()
+
+    @property
+    def introspective(self) -> Introspective | None:
+        """The distance that is trained with, on the base of the loss; None if it knows no uncertainty."""
+        return self.objective.distance if isinstance(self.objective.distance, Introspective) else None
 
     def go(self, should_stop: Callable[[dict[str, Any]], bool] = never) -> bool:
         """Train to the end, and leave in the model the weights that were asked for; whether the end was reached.
@@ -109,13 +122,14 @@ class Run:
         """
         place = self._start()
         epochs = self.config.run.epochs
-        self.watch.begin(epochs=epochs, batches=len(self.feed), done=place.step)
-        for epoch in range(place.epoch, epochs):
-            place = self._epoch(place._replace(epoch=epoch))
-            if place.epoch < epochs and should_stop(self.records[-1]):
-                self.watch.end()
-                return False
-        self.watch.end()
+        self.watch.begin(epochs=epochs, batches=self.batches, done=place.step)
+        try:
+            for epoch in range(place.epoch, epochs):
+                place = self._epoch(place._replace(epoch=epoch))
+                if place.epoch < epochs and should_stop(self.records[-1]):
+                    return False
+        finally:
+            self.watch.end()
         if self.config.run.select == "best" and place.best_epoch >= 0 and self.folder is not None:
             self._load(BEST)
             self.watch.say(f"epoch {place.best_epoch + 1} was the best on the validation classes")
@@ -124,10 +138,7 @@ class Run:
         return True
 
     def _start(self) -> Place:
-        if self.folder is None:
-            return Place()
-        can_continue = self.folder.begin(self.config, self._data())
-        if not (can_continue and self.folder.checkpoint(LAST).exists()):
+        if self.folder is None or not self.folder.begin(self.config, self._data()):
             return Place()
         place = self._load(LAST)
         self.watch.say(f"going on from epoch {place.epoch + 1}, batch {place.batch}")
@@ -142,11 +153,11 @@ class Run:
         self.running.is_warming = epoch < config.optimiser.warm_up_epochs
         self.model.backbone.requires_grad_(not self.running.is_warming)
         self.model.train()
-        averages, start = health.Averages(), time.perf_counter()
+        start = time.perf_counter() - place.seconds
         for number, batch in enumerate(self.feed.batches(epoch, place.batch), start=place.batch):
             self._seed(epoch, number)  # of miners that draw
             set_learning_rates(
-                self.optimiser, config.optimiser, epoch=epoch, epochs=config.run.epochs, share=number / len(self.feed)
+                self.optimiser, config.optimiser, epoch=epoch, epochs=config.run.epochs, share=number / self.batches
             )
             step = loss_and_gradients(
                 self.running,
@@ -157,27 +168,31 @@ class Run:
                 chunk=config.optimiser.cached_chunk,
                 scale=1 / config.optimiser.accumulate,
             )
-            averages.add({"loss": step.loss, "gradient_semantic_embedding": step.gradient})
-            is_last = number + 1 == len(self.feed)
+            self.means.add({"loss": step.loss, "gradient_semantic_embedding": step.gradient})
+            is_last = number + 1 == self.batches
             is_between = (number + 1) % config.optimiser.accumulate == 0 or is_last
+            is_looked_at = number // config.optimiser.accumulate % HEALTH_EVERY == 0
             if is_between:
-                self._descend(averages if number % HEALTH_EVERY == 0 else None)
-            if number % HEALTH_EVERY == 0:
-                averages.add(self._doubts(step, batch.labels))
+                self._descend(is_looked_at=is_looked_at)
+            if is_looked_at:
+                self.means.add(self._doubts(step, batch.labels))
             place = place._replace(batch=number + 1, step=place.step + 1)
             self.watch.step(images=len(batch.labels) * (1 if batch.mixed is None else 2))
-            if place.step % LOOK_EVERY == 0 and not is_last:
+            if is_last:
+                self._check_sanity(batch, place)
+            elif place.step % LOOK_EVERY == 0:
                 self._check(float(step.loss), place)
                 if is_between and self._since_saved() > 60 * config.run.checkpoint_minutes:
-                    self._save(LAST, place)
-        return self._end_of_epoch(place, averages.read(), time.perf_counter() - start)
+                    self._check_sanity(batch, place)
+                    self._save(LAST, place._replace(seconds=time.perf_counter() - start))
+        return self._end_of_epoch(place, self.means.read(), time.perf_counter() - start)
 
-    def _descend(self, averages: health.Averages | None) -> None:
+    def _descend(self, *, is_looked_at: bool) -> None:
         """One step of the optimiser."""
         optimiser = self.config.optimiser
         distributed.add_gradients(self.model.parameters())
-        if averages is not None:
-            averages.add(health.gradient_norms(self.groups))
+        if is_looked_at:
+            self.means.add(health.gradient_norms(self.groups))
         if optimiser.clip is not None:
             nn.utils.clip_grad_value_([each for group in self.groups.values() for each in group], optimiser.clip)
         self.optimiser.step()
@@ -187,8 +202,8 @@ class Run:
 
     def _doubts(self, step: Step, labels: torch.Tensor) -> dict[str, torch.Tensor]:
         """What the uncertainty does to the pairs that the loss compares."""
-        distance = self.objective.distance
-        if not isinstance(distance, Introspective):
+        distance = self.introspective
+        if distance is None:
             return {}
         with torch.no_grad():
             compared = self.objective.compared(step.original)
@@ -197,7 +212,8 @@ class Run:
     def _end_of_epoch(self, place: Place, means: dict[str, float], seconds: float) -> Place:
         """Validate, tell, and save; the place at the start of the next epoch."""
         run = self.config.run
-        self._check(means.get("loss", 0.0), place)
+        self._check(means["loss"], place)
+        distributed.copy_buffers(self.model)
         record: dict[str, Any] = {"epoch": place.epoch + 1, "seconds": round(seconds, 3), **means}
         is_last = place.epoch + 1 == run.epochs
         best = False
@@ -206,7 +222,7 @@ class Run:
             best = score > place.best_score
             if best:
                 place = place._replace(best_score=score, best_epoch=place.epoch)
-        following = place._replace(epoch=place.epoch + 1, batch=0)
+        following = place._replace(epoch=place.epoch + 1, batch=0, seconds=0.0)
         self.records.append(record)
         if distributed.is_first() and self.folder is not None:
             self.folder.record(record)
@@ -237,22 +253,39 @@ class Run:
 
     def _check(self, loss: float, place: Place) -> None:
         if not math.isfinite(loss):
-            kept = "" if self.folder is None else f" {self.folder.checkpoint(LAST)} is from before."
+            last = None if self.folder is None else self.folder.checkpoint(LAST)
+            kept = f" {last} is from before." if last is not None and last.exists() else ""
             raise ValueError(
                 f"the loss is {loss} in epoch {place.epoch + 1}: lower lr, or use precision=float32.{kept}"
             )
+
+    @torch.no_grad()
+    def _check_sanity(self, batch: Batch, place: Place) -> None:
+        """Raise if the last step spoiled the model: the loss dates from before it, and checkpoints are to be sane."""
+        if self.folder is None:
+            return
+        self.model.eval()
+        found = embed_images(self.model, batch.images[:SANE], self.config)
+        self.model.train()
+        try:
+            loss = float(self.objective(found, distributed.own_share(batch.labels)[:SANE]))
+        except ValueError:  # on a CPU, distances refuse what is no number
+            loss = math.nan
+        self._check(loss, place)
 
     def _since_saved(self) -> float:
         return time.perf_counter() - self._saved
 
     def _save(self, name: str, place: Place) -> None:
         if self.folder is not None:
-            checkpoint.save(self.folder.checkpoint(name), place, *self._state())
+            checkpoint.save(self.folder.checkpoint(name), place, self._parts())
             self._saved = time.perf_counter() if name == LAST else self._saved
 
     def _load(self, name: str) -> Place:
         assert self.folder is not None
-        return checkpoint.load(self.folder.checkpoint(name), *self._state())
+        return checkpoint.load(self.folder.checkpoint(name), self._parts(), device=self.device)
 
-    def _state(self):
-        return self.model, self.objective, self.optimiser, self.average
+    def _parts(self) -> dict[str, Part]:
+        parts: dict[str, Part] = {"model": self.model, "objective": self.objective, "optimiser": self.optimiser}
+        parts["means"] = self.means
+        return parts if self.average is None else parts | {"average": self.average}

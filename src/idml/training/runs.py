@@ -12,31 +12,33 @@ import torch
 
 import idml
 from idml.atomic import writing
+from idml.training import distributed
+from idml.training.checkpoint import LAST
 from idml.training.config import Config
 
 CONFIG, LOG, MODEL = "config.json", "log.jsonl", "model"
 
 
 class RunFolder:
-    """Where one run keeps everything. The same config continues it; another one is refused."""
+    """Where one run keeps everything. The same config continues it; once there is a checkpoint, others are refused."""
 
     def __init__(self, path: Path | str):
         self.path = Path(path)
 
     def begin(self, config: Config, data: dict[str, Any]) -> bool:
-        """Save the config; whether there is something to continue."""
-        file = self.path / CONFIG
+        """Save the config, unless there is a checkpoint to continue from; whether there is one."""
         asked = json.loads(json.dumps({"config": config.to_dict(), "data": data}))
-        if file.exists():
-            saved = json.loads(file.read_text())
+        saved = self._saved()
+        if saved is not None and self.checkpoint(LAST).exists():
             if changed := _differences(saved, asked):
                 raise ValueError(
                     f"{self.path} is a run with other settings ({', '.join(changed[:5])}): "
                     "give another --output, or the same settings to continue it."
                 )
             return True
-        with writing(file) as unfinished:
-            unfinished.write_text(json.dumps(asked | {"versions": versions()}, indent=2) + "\n")
+        if distributed.is_first():
+            with writing(self.path / CONFIG) as unfinished:
+                unfinished.write_text(json.dumps(asked | {"versions": versions()}, indent=2) + "\n")
         return False
 
     def checkpoint(self, name: str) -> Path:
@@ -60,6 +62,19 @@ class RunFolder:
     def save_json(self, name: str, values: dict[str, Any]) -> None:
         with writing(self.path / name) as unfinished:
             unfinished.write_text(json.dumps(values, indent=2, allow_nan=False) + "\n")
+
+    def _saved(self) -> dict[str, Any] | None:
+        """The config that began this run, and its data; None where none did. Other programs have a config.json too."""
+        file = self.path / CONFIG
+        if not file.exists():
+            return None
+        try:
+            saved = json.loads(file.read_text())
+            if all(isinstance(part, dict) for part in (saved["data"], *saved["config"].values())):
+                return saved
+        except (ValueError, LookupError, TypeError, AttributeError):
+            pass
+        raise ValueError(f"{file} is not of a run of idml: give another --output, or remove that file.")
 
 
 def versions() -> dict[str, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from idml.data.cache import named
 from idml.data.decoder import Stored
@@ -19,12 +19,14 @@ class Record:
     """One image of a dataset: what it is called, its class, its split, and where its bytes are.
 
     They are `length` bytes of a file from `start` on; or, where no image file holds them, `data`.
+    changed: the time at which they last were, in nanoseconds, where it is known.
     """
 
     name: str
     class_name: str
     split: str
     length: int
+    changed: int = 0
     path: str = ""
     start: int = 0
     data: bytes | None = None
@@ -45,6 +47,11 @@ class Source:
     size: int = PHOTOGRAPH
 
 
+def is_image(path: PurePath) -> bool:
+    """By its name; hidden files are none, such as the ._1.jpg that macOS leaves beside 1.jpg."""
+    return path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+
+
 def first_holding(folder: Path, file: str, below: Sequence[str] = ()) -> Path | None:
     """The folder itself, or one of those below it, that holds the file."""
     return next((place for place in (folder, *(folder / name for name in below)) if (place / file).exists()), None)
@@ -56,11 +63,14 @@ def file_records(root: Path, listed: Iterable[tuple[str, str, str]]) -> tuple[li
     for name, class_name, split in listed:
         path = root / name
         try:
-            length = path.stat().st_size
+            about = path.stat()
         except OSError:
             missing.append(name)
         else:
-            records.append(Record(name=name, class_name=class_name, split=split, path=str(path), length=length))
+            length, changed = about.st_size, about.st_mtime_ns
+            records.append(
+                Record(name=name, class_name=class_name, split=split, length=length, changed=changed, path=str(path))
+            )
     return records, missing
 
 

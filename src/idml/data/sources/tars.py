@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from idml.data.sources import cub
-from idml.data.sources.records import IMAGE_SUFFIXES, Record, Source, check_counts
+from idml.data.sources import cub, folders
+from idml.data.sources.records import Record, Source, check_counts, is_image
 from idml.data.splits import TRAIN
+
+NANOSECONDS = 10**9  # of a second, in which tars count
 
 
 def recognises(source: Path) -> bool:
-    return bool(_shards(source))
+    return any(source.is_file() or any(_of_shard(shard)) for shard in _shards(source))
 
 
 def records(source: Path) -> list[Record]:
@@ -44,20 +46,24 @@ def bird_records(source: Path, *, expected: Mapping[str, int] = cub.EXPECTED) ->
 
 
 def _shards(source: Path) -> list[Path]:
-    return sorted(source.glob("*.tar")) if source.is_dir() else [source] if source.suffix == ".tar" else []
+    """The tar itself, or those in a folder; a tar beside folders of images is a copy of them, or something else."""
+    if not source.is_dir():
+        return [source] if source.suffix == ".tar" else []
+    found = sorted(source.glob("*.tar"))
+    return found if found and not folders.recognises(source) else []
 
 
-def _of_shard(shard: Path) -> list[Record]:
+def _of_shard(shard: Path) -> Iterator[Record]:
     try:
         with tarfile.open(shard, "r:") as archive:  # not compressed, so that images can be read in place
-            return [_record(member, shard) for member in archive if member.isfile() and _is_image(member.name)]
+            yield from (_record(member, shard) for member in archive if member.isfile() and _is_image(member.name))
     except tarfile.TarError as error:
         raise ValueError(f"{shard} cannot be read as an uncompressed tar ({error}): was it copied in full?") from None
 
 
 def _is_image(name: str) -> bool:
     path = PurePosixPath(name)
-    return len(path.parts) >= 2 and path.suffix.lower() in IMAGE_SUFFIXES and not path.name.startswith(".")
+    return len(path.parts) >= 2 and is_image(path)
 
 
 def _record(member: tarfile.TarInfo, shard: Path) -> Record:
@@ -66,9 +72,10 @@ def _record(member: tarfile.TarInfo, shard: Path) -> Record:
         name=name,
         class_name=str(PurePosixPath(name).parent),
         split=TRAIN,
+        length=member.size,
+        changed=int(member.mtime * NANOSECONDS),
         path=str(shard),
         start=member.offset_data,
-        length=member.size,
     )
 
 
@@ -78,4 +85,9 @@ BIRDS = Source(
     recognises=recognises_birds,
     records=bird_records,
 )
-SOURCE = Source(title="tar shards", looked_for="*.tar with class/name files", recognises=recognises, records=records)
+SOURCE = Source(
+    title="tar shards",
+    looked_for="*.tar with class/name files, and no folders of images beside them",
+    recognises=recognises,
+    records=records,
+)

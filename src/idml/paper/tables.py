@@ -1,0 +1,220 @@
+"""Tables for RESULTS.md, from the lines of lab logs: each loss with and without its parts, beside the paper's numbers.
+
+Arms of final runs are named "LOSS ROW", as "proxy_anchor both". Rows that no log has yet are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from idml.losses import LOSSES
+from idml.paper.numbers import TABLES, printed
+from idml.sweeping.lab import Line, arm_identity
+from idml.sweeping.summary import NOTHING, Result, named_score, parted, summarise
+from idml.training.config import Config
+
+ROWS: dict[str, str] = {
+    "plain": "plain",
+    "passes": "plain, as many image passes as Mixup",
+    "mixup": "Mixup",
+    "introspective": "introspective",
+    "both": "introspective + Mixup",
+    "random": "control: random uncertainty vectors",
+}
+TITLES: dict[str, str] = {
+    "contrastive": "Contrastive",
+    "margin": "Margin",
+    "triplet": "Triplet",
+    "multi_similarity": "Multi-similarity",
+    "softmax": "Softmax",
+    "proxy_nca": "ProxyNCA",
+    "proxy_anchor": "ProxyAnchor",
+    "fast_ap": "FastAP",
+}
+PAPER_NAMES = {"cub": "cub200", "car": "cars196", "sop": "products", "product": "products"}  # by how a cache is called
+RETRIEVAL: dict[str, str] = {
+    "recall@1": "R@1",
+    "recall@2": "R@2",
+    "recall@4": "R@4",
+    "recall@8": "R@8",
+    "nmi": "NMI",
+    "r_precision": "RP",
+    "map_at_r": "MAP@R",
+}
+COMPARED = ("recall@1", "map_at_r")  # what is held against plain, and against the paper
+UNCERTAINTY: dict[str, str] = {"r_auroc": "R-AUROC", "aurc": "AURC ↓", "mixed_auroc": "mixed AUROC"}
+LEVELS = ("level_clean", "level_mixed")
+WEIGHTS = ("weight_positive", "weight_negative", "weight_mixed")
+LEVELS_HEADING, WEIGHTS_HEADING = "level clean / mixed", "weight positive / negative / mixed"
+COMMON = ("image_size", "lr", "schedule", "epochs", "average")  # arms of a search that share these share a table
+CAPTION = (
+    "mean ± standard deviation over seeds, in %; differences from plain in points, with half their 95 % interval, by "
+    "paired t-tests on common seeds. Weights are means of e^(−β̃/τ) over pairs in the last epoch; seconds are the "
+    "median of whole runs. The paper's numbers are as printed; its released code picks the epoch on the test classes."
+)
+
+
+def final_tables(lines: Sequence[Line]) -> str:
+    """Markdown of the runs that were judged on test classes; the empty text where there is none.
+
+    Raises if two settings share the name of an arm, for then nobody could tell which of them a row shows.
+    """
+    lines = [line for line in lines if line["split"] == "test"]
+    texts = []
+    for part in parted(lines):
+        named, others = _by_loss(part)
+        blocks = [_block(loss, rows) for loss, rows in named.items()]
+        if blocks:
+            texts += [f"## {part[0].get('dataset', '')}", _conditions(part), *blocks, *_against_mixup(named)]
+        if others:
+            texts.append(f"Not shown, for their names are no LOSS ROW: {', '.join(others)}.")
+    return _joined(texts)
+
+
+def validation_tables(lines: Sequence[Line]) -> str:
+    """Markdown of a search, judged on validation classes: a table for each set of common settings, best arm first."""
+    lines = [line for line in lines if line["split"] == "validation"]
+    texts = []
+    for part in parted(lines):
+        texts.append(f"## {part[0].get('dataset', '')}, validation classes")
+        groups: dict[tuple[str, ...], list[Line]] = {}
+        for line in part:
+            groups.setdefault(_common(line["config"]), []).append(line)
+        texts += [text for common, group in groups.items() for text in (f"### {', '.join(common)}", _arms(group))]
+    return _joined(texts)
+
+
+def paper_dataset(name: str) -> str | None:
+    """The paper's dataset that a cache of this name holds; None where it is another.
+
+    >>> paper_dataset("cub-cache"), paper_dataset("my photos")
+    ('cub200', None)
+    """
+    known = {**{dataset: dataset for dataset in TABLES}, **PAPER_NAMES}
+    return next((dataset for part, dataset in known.items() if part in name.lower()), None)
+
+
+def _by_loss(lines: Sequence[Line]) -> tuple[dict[str, dict[str, list[Line]]], list[str]]:
+    """Lines by loss and row, in the order of the tables, and the arms that are neither."""
+    named: dict[str, dict[str, list[Line]]] = {loss: {row: [] for row in ROWS} for loss in LOSSES}
+    others: dict[str, None] = {}
+    settings: dict[str, str] = {}
+    for line in lines:
+        loss, _, row = line["arm"].partition(" ")
+        if row not in named.get(loss, {}):
+            others[line["arm"]] = None
+            continue
+        if settings.setdefault(line["arm"], arm_identity(line)) != arm_identity(line):
+            raise ValueError(f"the logs hold arm {line['arm']!r} with two settings: give logs that have one of them.")
+        named[loss][row].append(line)
+    found = {loss: {row: some for row, some in rows.items() if some} for loss, rows in named.items()}
+    return {loss: rows for loss, rows in found.items() if rows}, list(others)
+
+
+def _results(loss: str, rows: Mapping[str, Sequence[Line]], *, against: str) -> dict[str, Result]:
+    """The rows of a loss, with differences from that one of them; without any where it is not there."""
+    lines = [line for some in rows.values() for line in some]
+    baseline = f"{loss} {against}" if against in rows else None
+    found = {result.arm: result for result in summarise(lines, against=baseline)}
+    return {row: found[f"{loss} {row}"] for row in rows if f"{loss} {row}" in found}
+
+
+def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
+    """All that is known of one loss: its scores, and below them what its uncertainty does."""
+    results = _results(loss, rows, against="plain")
+    is_compared = "plain" in rows
+    headings = ["row", "seeds", *RETRIEVAL.values()]
+    headings += [f"{RETRIEVAL[key]} − plain" for key in COMPARED]
+    headings += [f"paper {RETRIEVAL[key]}" for key in COMPARED]
+    cells = []
+    for row, result in results.items():
+        gaps = [_difference(result, key) if is_compared else NOTHING for key in COMPARED]
+        cells.append([ROWS[row], result.runs, *_scores(result, RETRIEVAL), *gaps, *_of_the_paper(loss, row, result)])
+    texts = [f"### {TITLES.get(loss, loss)}", _markdown(headings, cells)]
+    uncertain = [row for row, result in results.items() if "level_clean" in result.values]
+    if uncertain:
+        headings = ["row", *UNCERTAINTY.values(), LEVELS_HEADING, WEIGHTS_HEADING, "epochs", "seconds a run"]
+        cells = [
+            [ROWS[row], *_scores(results[row], UNCERTAINTY), *_doubts(results[row]), *_cost(rows[row])]
+            for row in uncertain
+        ]
+        texts.append(_markdown(headings, cells))
+    costs = {ROWS[row]: _cost(rows[row]) for row in results if row not in uncertain}
+    if costs:
+        words = "; ".join(f"{row}: {epochs} epochs, {seconds} s a run" for row, (epochs, seconds) in costs.items())
+        texts.append(f"Without uncertainty: {words}.")
+    return "\n\n".join(texts)
+
+
+def _against_mixup(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
+    """Whether the uncertainty adds to what Mixup gives: a row for each loss that has both; nothing where none has."""
+    cells = []
+    for loss, rows in named.items():
+        if {"both", "mixup"} <= set(rows):
+            both = _results(loss, rows, against="mixup")["both"]
+            pairs = max((gap.number for gap in both.differences.values()), default=0)
+            cells.append([TITLES.get(loss, loss), str(pairs), *(_difference(both, key) for key in COMPARED)])
+    headings = ["loss", "pairs", *(RETRIEVAL[key] for key in COMPARED)]
+    return [f"### {ROWS['both']}, against {ROWS['mixup']} alone", _markdown(headings, cells)] if cells else []
+
+
+def _arms(lines: Sequence[Line]) -> str:
+    scores = {key: RETRIEVAL[key] for key in COMPARED} | UNCERTAINTY
+    del scores["aurc"]
+    headings = ["arm", "seeds", *(f"{heading} %" for heading in scores.values()), LEVELS_HEADING, WEIGHTS_HEADING]
+    results = summarise(lines)
+    return _markdown(headings, [[each.arm, each.runs, *_scores(each, scores), *_doubts(each)] for each in results])
+
+
+def _scores(result: Result, keys: Iterable[str]) -> list[str]:
+    spreads = result.spreads
+    return [named_score(key).written(spreads[key]) if key in spreads else NOTHING for key in keys]
+
+
+def _difference(result: Result, key: str) -> str:
+    """From the baseline; a dash for that itself, and where there are too few common seeds."""
+    difference = result.differences.get(key)
+    return NOTHING if difference is None else difference.brief(scale=named_score(key).scale)
+
+
+def _of_the_paper(loss: str, row: str, result: Result) -> list[str]:
+    dataset = paper_dataset(result.dataset)
+    found = None if dataset is None else printed(dataset, loss, row)
+    return [NOTHING if found is None else str(found[key]) for key in COMPARED]
+
+
+def _doubts(result: Result) -> list[str]:
+    """Mean levels, and mean weights of pairs."""
+    spreads = result.spreads
+    means = [[f"{spreads[key].mean:.3g}" if key in spreads else NOTHING for key in keys] for keys in (LEVELS, WEIGHTS)]
+    return [NOTHING if set(some) == {NOTHING} else " / ".join(some) for some in means]
+
+
+def _cost(lines: Sequence[Line]) -> tuple[str, str]:
+    """Epochs and median seconds of the runs that finished; a dash for the seconds where none did."""
+    seconds = [line["seconds"] for line in lines if not line["error"] and not line["stopped"]]
+    return str(lines[0]["config"]["run"]["epochs"]), f"{median(seconds):.1f}" if seconds else NOTHING
+
+
+def _conditions(lines: Sequence[Line]) -> str:
+    about = (line.get("versions") or {} for line in lines)
+    places = dict.fromkeys(f"{one['device']}, torch {one['torch']}" for one in about if {"device", "torch"} <= set(one))
+    return f"Test classes: {CAPTION}" + (f" Runs on {'; '.join(places)}." if places else "")
+
+
+def _common(config: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """The settings that arms of one table share; one that is newer than the line has its default."""
+    leaves = {leaf: value for part in config.values() for leaf, value in part.items()}
+    return tuple(f"{name} {leaves.get(name, Config().leaf(name))}" for name in COMMON)
+
+
+def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    rule = ["---", *["---:"] * (len(headings) - 1)]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in (headings, rule, *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
+
+
+def _joined(texts: Sequence[str]) -> str:
+    return "\n\n".join(texts) + "\n" if texts else ""

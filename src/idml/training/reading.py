@@ -1,0 +1,104 @@
+"""Settings as people write them, `tau=3`: read by the type of their leaf, and numbers checked against their range."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from typing import Any, Literal
+
+from idml.errors import unknown_name
+from idml.losses import LOSSES
+
+WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def split_change(change: str) -> tuple[str, str]:
+    """Name and value of a change.
+
+    >>> split_change("tau=3")
+    ('tau', '3')
+    """
+    name, sign, value = change.partition("=")
+    if not sign:
+        raise ValueError(f"{change!r} sets nothing: write NAME=VALUE, such as tau=3.")
+    return name.strip(), value.strip()
+
+
+def read(name: str, value: Any, kind: Any) -> Any:
+    """A value as the type wants it; text is read as that type, and nothing is rounded.
+
+    >>> read("clip", "none", float | None), read("crop_scale", "0.2,1", tuple[float, float])
+    (None, (0.2, 1.0))
+    """
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        if value not in options:
+            raise unknown_name(name, value, [str(option) for option in options])
+        return value
+    if origin in (typing.Union, types.UnionType):
+        if value is None or value == "none":
+            return None
+        kind = next(option for option in options if option is not type(None))
+        return read(name, value, kind)
+    if origin is tuple:
+        parts = value.split(",") if isinstance(value, str) else value
+        if not isinstance(parts, list | tuple) or len(parts) != len(options):
+            raise ValueError(f"{name} is {value!r}: give {len(options)} values with commas between them.")
+        return tuple(read(name, part, option) for part, option in zip(parts, options, strict=True))
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise ValueError(f"{name} is {value!r}: set its keys one by one, {name}.KEY=VALUE.")
+        return {key: read_option(f"{name}.{key}", key, part) for key, part in value.items()}
+    if kind is bool and isinstance(value, str):
+        if value.lower() not in WORDS:
+            raise ValueError(f"{name} is {value!r}: give true or false.")
+        return WORDS[value.lower()]
+    try:
+        found = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        found = None
+    if found is None or not (kind is str or isinstance(value, str) or found == value):
+        raise ValueError(f"{name} is {value!r}: give a value of type {kind.__name__}.")
+    return found
+
+
+def read_option(name: str, key: str, value: Any) -> Any:
+    """An option of a loss, as the type of its default; options of one name are of one type in all losses."""
+    kinds = {known: kind for loss in LOSSES for known, kind in options_of(loss).items()}
+    if key not in kinds:
+        raise unknown_name("option of a loss", key, kinds)
+    return read(name, value, kinds[key])
+
+
+def options_of(loss: str) -> dict[str, type]:
+    """The keywords of a loss, and the types of their defaults.
+
+    >>> options_of("fast_ap")
+    {'bins': <class 'int'>, 'max_distance': <class 'float'>}
+    """
+    parameters = inspect.signature(LOSSES[loss].function).parameters.values()
+    return {each.name: type(each.default) for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+def check_choices(part: Any) -> None:
+    """Raise if a leaf that is a choice holds none of them."""
+    for name, kind in typing.get_type_hints(type(part)).items():
+        if typing.get_origin(kind) is Literal:
+            read(name, getattr(part, name), kind)
+
+
+def check_at_least(part: Any, least: float, *names: str) -> None:
+    """Raise if one of these leaves is below that; None is no number, and may be."""
+    for name in names:
+        value = getattr(part, name)
+        if value is not None and not value >= least:  # True for NaN
+            raise ValueError(f"{name} is {value}: give at least {least:g}.")
+
+
+def check_above_0(part: Any, *names: str) -> None:
+    """Raise if one of these leaves is 0 or below it; None is no number, and may be."""
+    for name in names:
+        value = getattr(part, name)
+        if value is not None and not value > 0:
+            raise ValueError(f"{name} is {value}: give a number above 0.")

@@ -1,0 +1,192 @@
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from idml.paper.tables import ROWS, final_tables, paper_dataset, validation_tables
+from idml.recipes import recipe
+from idml.sweeping.lab import stored
+
+COMMAND = str(Path(__file__).parents[2] / "benchmarks" / "cub_table.py")
+CONFIG = recipe("cub-proxy-anchor")
+SETTINGS = {
+    "plain": {"introspective": False, "mixing": "none"},
+    "passes": {"introspective": False, "mixing": "none", "epochs": 60},
+    "mixup": {"introspective": False},
+    "introspective": {"mixing": "none"},
+    "both": {},
+    "random": {"uncertainty": "random"},
+}
+GAINS = dict(zip(SETTINGS, (0.0, 0.001, 0.01, 0.008, 0.015, 0.009), strict=True))
+WITHOUT_UNCERTAINTY = ("plain", "passes", "mixup")
+
+
+def line(loss: str, row: str, seed: int, **values) -> dict:
+    """A run whose scores rise with the row, and a little with the seed."""
+    config = CONFIG.with_changes({"loss": loss, "seed": seed, **SETTINGS[row]})
+    level = 0.68 + GAINS[row] + (0.001, 0.002, 0.004)[seed % 3] * (1 + GAINS[row])
+    scores = {f"recall@{k}": level + 0.05 * place for place, k in enumerate((1, 2, 4, 8))}
+    scores |= {"nmi": level + 0.02, "r_precision": level - 0.3, "map_at_r": level - 0.4}
+    if row not in WITHOUT_UNCERTAINTY:
+        scores |= {"r_auroc": 0.6, "aurc": 0.28, "mixed_auroc": 0.98, "level_clean": 0.5, "level_mixed": 1.25}
+        scores |= {"weight_positive": 0.91, "weight_negative": 0.93}
+        scores |= {} if row == "introspective" else {"weight_mixed": 0.8}
+    whole = {"arm": f"{loss} {row}", "seed": seed, "split": "test", "dataset": "cub-cache", "data": "abc"}
+    whole |= {"config": stored(config), "scores": scores, "epochs": [], "stopped": None, "error": None}
+    return whole | {"seconds": 30.0 + seed, "versions": {"device": "NVIDIA H200", "torch": "2.11.0"}} | values
+
+
+def lines(loss: str = "proxy_anchor", rows=tuple(SETTINGS), seeds: int = 3) -> list[dict]:
+    return [line(loss, row, seed) for seed in range(seeds) for row in rows]
+
+
+def tables(text: str) -> list[list[list[str]]]:
+    """The cells of each table, its headings first."""
+    found: list[list[list[str]]] = []
+    was_table = False
+    for each in text.splitlines():
+        is_table = each.startswith("| ")
+        if is_table and not was_table:
+            found.append([])
+        if is_table and not each.startswith("| ---"):
+            found[-1].append(each.strip("| ").split(" | "))
+        was_table = is_table
+    return found
+
+
+def test_rows_stand_in_their_order_with_scores_differences_and_the_papers_numbers():
+    scores, _, _ = tables(final_tables(lines()[::-1]))
+    headings, *rows = scores
+    assert headings[:9] == ["row", "seeds", "R@1", "R@2", "R@4", "R@8", "NMI", "RP", "MAP@R"]
+    assert headings[9:] == ["R@1 − plain", "MAP@R − plain", "paper R@1", "paper MAP@R"]
+    assert [row[0] for row in rows] == list(ROWS.values())
+    plain, passes, mixup, introspective, both, random = rows
+    assert plain[:3] == [ROWS["plain"], "3", "68.23 ± 0.15"]
+    assert plain[9:] == ["–", "–", "69.0 ± 0.1", "27.5 ± 0.3"]
+    assert both[9].startswith("+1.50")
+    assert both[11:] == ["70.7 ± 0.1", "28.4 ± 0.3"]
+    assert mixup[11:] == ["69.8", "28.1"]
+    assert introspective[11:] == ["69.5", "28.0"]
+    assert passes[11:] == random[11:] == ["–", "–"]
+    assert len({len(row) for row in scores}) == 1
+
+
+def test_what_uncertainty_does_is_told_of_rows_that_have_it():
+    text = final_tables(lines())
+    _, (headings, *rows), _ = tables(text)
+    assert headings[1:4] == ["R-AUROC", "AURC ↓", "mixed AUROC"]
+    assert [row[0] for row in rows] == [ROWS[row] for row in SETTINGS if row not in WITHOUT_UNCERTAINTY]
+    introspective, both, _ = rows
+    assert introspective[4:] == ["0.5 / 1.25", "0.91 / 0.93 / –", "30", "31.0"]
+    assert both[4:] == ["0.5 / 1.25", "0.91 / 0.93 / 0.8", "30", "31.0"]
+    assert f"{ROWS['passes']}: 60 epochs, 31.0 s a run" in text
+    assert "NVIDIA H200, torch 2.11.0" in text
+
+
+def test_both_is_held_against_mixup_for_each_loss_that_has_them():
+    text = final_tables(lines() + lines("margin") + lines("triplet", ("plain", "both")))
+    headings, *rows = tables(text)[-1]
+    assert headings == ["loss", "pairs", "R@1", "MAP@R"]
+    assert [row[:2] for row in rows] == [["Margin", "3"], ["ProxyAnchor", "3"]]
+    assert all(cell.startswith("+0.50") for row in rows for cell in row[2:])
+
+
+def test_differences_are_paired_over_common_seeds():
+    some = lines(rows=("plain",)) + [line("proxy_anchor", "both", seed) for seed in (1, 2, 5)]
+    (scores, *_) = tables(final_tables(some))
+    assert scores[2][9].startswith("+1.50")
+    one_common = [*some[:1], *some[3:], line("proxy_anchor", "both", 0)]
+    (scores, *_) = tables(final_tables(one_common))
+    assert scores[2][9] == "–"
+
+
+def test_missing_rows_are_absent_and_without_plain_there_are_no_differences():
+    text = final_tables(lines(rows=("both", "mixup"), seeds=1))
+    scores, _ = tables(text)[0], tables(text)[1]
+    assert [row[0] for row in scores[1:]] == [ROWS["mixup"], ROWS["both"]]
+    assert {row[9] for row in scores[1:]} == {"–"}
+    assert tables(text)[-1][1] == ["ProxyAnchor", "0", "–", "–"]
+    assert final_tables([]) == ""
+    assert final_tables([{**one, "split": "validation"} for one in lines()]) == ""
+
+
+def test_failed_and_stopped_runs_are_counted_beside_the_seeds():
+    failed = line("proxy_anchor", "both", 1, scores={}, error="full")
+    stopped = line("proxy_anchor", "plain", 0, stopped=3)
+    (scores, *_) = tables(final_tables([line("proxy_anchor", "both", 0), failed, stopped]))
+    assert [row[1] for row in scores[1:]] == ["0, 1 stopped", "1, 1 failed"]
+    assert set(scores[1][2:11]) == {"–"}
+
+
+def test_other_arms_are_named_and_other_data_stand_apart():
+    odd = [{**line("proxy_anchor", "both", 0), "arm": "literal"}, {**line("softmax", "plain", 0), "arm": "proxy plain"}]
+    text = final_tables([*lines(seeds=1), *odd, *({**one, "data": "x", "dataset": "my birds"} for one in lines())])
+    assert "Not shown, for their names are no LOSS ROW: literal, proxy plain." in text
+    assert text.count("\n### ProxyAnchor\n") == 2
+    assert tables(text)[3][1][11:] == ["–", "–"]  # of my birds the paper knows nothing
+
+
+def test_two_settings_under_one_name_are_refused():
+    twice = [*lines(), {**line("proxy_anchor", "passes", 0), "arm": "proxy_anchor plain"}]
+    with pytest.raises(ValueError, match="'proxy_anchor plain' with two settings: give logs that have one"):
+        final_tables(twice)
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset"),
+    [("cub-cache", "cub200"), ("Cars196", "cars196"), ("sop", "products"), ("products-256", "products"), ("x", None)],
+)
+def test_caches_are_known_by_their_names(name, dataset):
+    assert paper_dataset(name) == dataset
+
+
+def search(**changes) -> list[dict]:
+    settings = {"plain": {"introspective": False}, "a|b": {"tau": 1}, "slow": {"lr": 1e-5}}
+    found = []
+    for place, (name, own) in enumerate(settings.items()):
+        config = stored(CONFIG.with_changes({**own, **changes}))
+        one = line("proxy_anchor", "both", 0, arm=name, split="validation", config=config)
+        found.append({**one, "scores": {**one["scores"], "map_at_r": 0.3 + 0.05 * place}})
+    return found
+
+
+def test_arms_of_a_search_share_a_table_where_they_share_common_settings():
+    text = validation_tables(search() + search(epochs=7))
+    titles = [each for each in text.splitlines() if each.startswith("### ")]
+    first = "### image_size 224, lr 0.0001, schedule step, epochs 30, average None"
+    assert titles[0] == first
+    assert titles[1] == first.replace("lr 0.0001", "lr 1e-05")
+    assert len(titles) == 4
+    headings, *rows = tables(text.replace("a\\|b", "a/b"))[0]
+    assert headings == [
+        *("arm", "seeds", "R@1 %", "MAP@R %", "R-AUROC %", "mixed AUROC %"),
+        *("level clean / mixed", "weight positive / negative / mixed"),
+    ]
+    assert [row[0] for row in rows] == ["a/b", "plain"]  # the better one first
+    assert rows[0][3] == "35.00"
+    assert validation_tables(lines()) == ""
+
+
+def test_a_setting_that_a_line_is_too_old_for_has_its_default():
+    old = search()
+    del old[0]["config"]["optimiser"]["average"]
+    assert len(tables(validation_tables(old))) == 2
+
+
+def test_the_command_prints_what_logs_hold_and_says_what_they_lack(tmp_path, capsys):
+    first, second = tmp_path / "first.jsonl", tmp_path / "second.jsonl"
+    first.write_text("".join(json.dumps(one) + "\n" for one in lines(seeds=1) + search()))
+    second.write_text("".join(json.dumps(line("proxy_anchor", row, 1)) + "\n" for row in SETTINGS))
+    main = runpy.run_path(COMMAND)["main"]
+    main([str(first), str(second)])
+    assert tables(capsys.readouterr().out)[0][1][1] == "2"
+    main([str(first), "--validation"])
+    assert "### image_size 224" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="none of 6 runs was judged on validation classes: leave --validation out"):
+        main([str(second), "--validation"])
+    with pytest.raises(SystemExit, match="there is no log"):
+        main([str(tmp_path / "none.jsonl")])
+    first.write_text("nonsense\n")
+    with pytest.raises(SystemExit, match="line 1 is no run of a sweep"):
+        main([str(first)])

@@ -1,0 +1,149 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from idml import Embedding, Objective
+from idml.distances import Cosine, Euclidean, Introspective
+from idml.labels import as_members
+from idml.losses import LOSSES
+from idml.pairs import Pairs, pairs_within
+from idml.scales import SCALES, Compared, balanced, kept
+
+LABELS = torch.arange(12) % 4
+
+
+def some_embedding(level: float = 1.0, *, seed: int = 0) -> Embedding:
+    generator = torch.Generator().manual_seed(seed)
+    s, u = (torch.randn(12, size, generator=generator, dtype=torch.float64) for size in (8, 5))
+    return Embedding(s.requires_grad_(), (level * u).requires_grad_())
+
+
+def objective(loss: str, scale: str, **options) -> Objective:
+    torch.manual_seed(0)
+    return Objective(
+        loss, Introspective(tau=1.0, **options), num_classes=4, dim=8, distance_scale=scale, miner_options=drawn(loss)
+    ).double()
+
+
+def drawn(loss: str) -> dict:
+    return {"generator": torch.Generator().manual_seed(0)} if loss == "margin" else {}
+
+
+def gradients(value: torch.Tensor, embedding: Embedding) -> list[torch.Tensor]:
+    assert embedding.uncertainty is not None
+    return list(torch.autograd.grad(value, [embedding.semantic, embedding.uncertainty], allow_unused=True))
+
+
+def compared(embedding: Embedding, distance: Introspective) -> Compared:
+    plain = Cosine() if distance.base == "cosine" else Euclidean()
+    detached = Embedding(embedding.semantic.detach(), embedding.uncertainty)
+    found = distance(embedding, embedding)
+    return Compared(found, distance(detached, detached), plain(detached, detached))
+
+
+@pytest.mark.parametrize("base", ["euclidean", "cosine"])
+def test_kept_distances_have_the_mean_of_plain_ones(base):
+    found = compared(some_embedding(), Introspective(base, tau=2.0))
+    scaled = kept(found, pairs_within(LABELS))
+    assert scaled.sum().item() == pytest.approx(float(found.plain.sum()))
+    torch.testing.assert_close(scaled, found.distance * found.plain.sum() / found.distance.sum().detach())
+
+
+@pytest.mark.parametrize("base", ["euclidean", "cosine"])
+def test_balanced_distances_have_the_means_of_plain_positives_and_negatives(base):
+    found, pairs = compared(some_embedding(), Introspective(base, tau=2.0)), pairs_within(LABELS)
+    scaled = balanced(found, pairs)
+    for chosen in (pairs.positive, pairs.negative):
+        assert scaled[chosen].mean().item() == pytest.approx(float(found.plain[chosen].mean()))
+
+
+@given(st.integers(0, 100), st.floats(0.1, 0.9))
+def test_pairs_that_are_both_take_the_mean_of_both_factors(seed, share):
+    found = compared(some_embedding(seed=seed), Introspective("cosine", tau=2.0))
+    pairs = pairs_within(LABELS)
+    positive = pairs.positive * share + pairs.negative * (1 - share) * 0.5
+    mixed = Pairs(positive, 1 - torch.eye(12) - positive)
+    scaled = balanced(found, mixed)
+    factors = [
+        (weights * found.plain).sum() / (weights * found.of_uncertainty).sum()
+        for weights in (mixed.positive, mixed.negative)
+    ]
+    expected = found.distance * (mixed.positive * factors[0] + mixed.negative * factors[1])
+    torch.testing.assert_close(scaled, expected)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_without_uncertainty_every_loss_is_the_plain_one(loss, scale):
+    certain = Embedding.certain(some_embedding().semantic)
+    plain = Objective(loss, num_classes=4, dim=8, miner_options=drawn(loss)).double()
+    ours = objective(loss, scale)
+    ours.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(ours(certain, LABELS), plain(certain, LABELS))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", SCALES)
+def test_gradients_are_finite_also_where_uncertainty_has_swallowed_all(loss, scale):
+    for level in (1e-3, 1.0, 1e3):
+        embedding = some_embedding(level)
+        value = objective(loss, scale)(embedding, LABELS)
+        assert torch.isfinite(value)
+        for gradient in gradients(value, embedding):
+            assert gradient is None or torch.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("labels", [torch.zeros(12, dtype=torch.long), torch.arange(12)], ids=["one class", "no pair"])
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_batch_without_negatives_or_positives_has_a_loss(labels, scale):
+    embedding = some_embedding()
+    value = Objective("contrastive", Introspective(), distance_scale=scale)(embedding, labels)
+    assert torch.isfinite(value)
+
+
+def test_uncertainty_that_all_pairs_share_is_worth_nothing_where_distances_are_balanced():
+    """Rotated copies of one image and its negative: every positive pair, and every negative one, is alike."""
+    angle = torch.arange(6, dtype=torch.float64) * torch.pi / 3
+    s = torch.stack([angle.cos(), angle.sin()], dim=1)
+    labels = torch.arange(6) % 2  # pairs of a class are 120° apart, others 60° or 180°
+    u = torch.full((6, 3), 0.4, dtype=torch.float64, requires_grad=True)
+    pairs = pairs_within(labels)
+    only_positive = Pairs(pairs.positive, torch.zeros_like(pairs.negative))
+    found = compared(Embedding(s, u), Introspective("euclidean", tau=1.0))
+    (balanced_gradient,) = torch.autograd.grad(balanced(found, only_positive).sum(), u)
+    found = compared(Embedding(s, u), Introspective("euclidean", tau=1.0))
+    (kept_gradient,) = torch.autograd.grad(kept(found, only_positive).sum(), u)
+    torch.testing.assert_close(balanced_gradient, torch.zeros_like(u), rtol=0, atol=1e-12)
+    assert kept_gradient.abs().min() > 0.1
+
+
+def test_the_semantic_gradient_is_that_of_the_softened_distance_times_a_constant():
+    embedding = some_embedding()
+    distance, pairs = Introspective("cosine", tau=2.0), pairs_within(LABELS)
+    found = compared(embedding, distance)
+    (ours,) = torch.autograd.grad(balanced(found, pairs)[0, 4], embedding.semantic, retain_graph=True)
+    (softened,) = torch.autograd.grad(found.distance[0, 4], embedding.semantic)
+    factor = found.plain[pairs.positive].sum() / found.of_uncertainty[pairs.positive].sum()
+    torch.testing.assert_close(ours, softened * factor.detach())
+
+
+def test_labels_may_be_sets_or_shares():
+    members = as_members(LABELS, 4)
+    embedding = some_embedding()
+    numbers, sets, shares = (
+        objective("multi_similarity", "balanced")(embedding, labels) for labels in (LABELS, members, members.double())
+    )
+    torch.testing.assert_close(numbers, sets)
+    torch.testing.assert_close(numbers, shares)
+
+
+def test_an_unknown_scale_is_named():
+    with pytest.raises(ValueError, match="unknown distance_scale 'keep': did you mean 'kept'"):
+        Objective("contrastive", Introspective(), distance_scale="keep")
+
+
+def test_a_plain_distance_has_no_scale_to_bring_back():
+    embedding = some_embedding()
+    values = [Objective("contrastive", distance_scale=scale)(embedding, LABELS) for scale in ("shrunken", "balanced")]
+    assert values[0] == values[1]
