@@ -8,7 +8,9 @@ from idml.distances import Cosine, Euclidean, Introspective
 from idml.labels import as_members
 from idml.losses import LOSSES
 from idml.pairs import Pairs, pairs_within
-from idml.scales import SCALES, Compared, balanced, kept
+from idml.scales import SCALES, Compared, Term
+from idml.scales import balanced as balanced_terms
+from idml.scales import kept as kept_terms
 
 LABELS = torch.arange(12) % 4
 
@@ -40,6 +42,16 @@ def compared(embedding: Embedding, distance: Introspective) -> Compared:
     detached = Embedding(embedding.semantic.detach(), embedding.uncertainty)
     found = distance(embedding, embedding)
     return Compared(found, distance(detached, detached), plain(detached, detached))
+
+
+def kept(found: Compared, pairs: Pairs) -> torch.Tensor:
+    (distance,) = kept_terms([Term(found, pairs)])
+    return distance
+
+
+def balanced(found: Compared, pairs: Pairs) -> torch.Tensor:
+    (distance,) = balanced_terms([Term(found, pairs)])
+    return distance
 
 
 @pytest.mark.parametrize("base", ["euclidean", "cosine"])
@@ -136,6 +148,34 @@ def test_labels_may_be_sets_or_shares():
     )
     torch.testing.assert_close(numbers, sets)
     torch.testing.assert_close(numbers, shares)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("scale", ["shrunken", "kept"])
+def test_the_loss_with_mixed_images_is_the_sum_of_two(loss, scale):
+    original, mixed, other = some_embedding(), some_embedding(2.0, seed=1), LABELS.roll(1)
+    ours = objective(loss, scale)
+    value = ours.with_mixed(original, LABELS, mixed, other, 0.3, weight=0.5)
+    ours.miner_options = drawn(loss)
+    expected = ours(original, LABELS) + 0.5 * ours(mixed, LABELS, other, 0.3)
+    torch.testing.assert_close(value, expected)
+
+
+def test_balanced_means_are_those_of_originals_and_mixed_images_together():
+    distance, pairs = Introspective("euclidean", tau=2.0), pairs_within(LABELS)
+    others = pairs_within(LABELS.roll(1))
+    original, mixed = compared(some_embedding(), distance), compared(some_embedding(3.0, seed=1), distance)
+    terms = [Term(original, pairs), Term(mixed, pairs, 0.3), Term(mixed, others, 0.7)]
+    scaled = balanced_terms(terms)
+    for kind in ("positive", "negative"):
+        weights = [term.weight * getattr(term.pairs, kind) for term in terms]
+        ours = sum((weight * one).sum().item() for weight, one in zip(weights, scaled, strict=True))
+        plain = sum((w * term.compared.plain).sum().item() for w, term in zip(weights, terms, strict=True))
+        assert ours == pytest.approx(plain)
+    clean_share, mixed_share = (
+        (one / term.compared.plain.clamp(min=1e-9)).mean().item() for one, term in zip(scaled[:2], terms, strict=False)
+    )
+    assert mixed_share < clean_share  # the more ambiguous images are nearer than plain ones, the others farther
 
 
 def test_an_unknown_scale_is_named():

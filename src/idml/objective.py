@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -18,8 +18,9 @@ from idml.losses import LOSSES
 from idml.numerics.precision import full_precision
 from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
 from idml.proxies import Proxies
-from idml.scales import SCALES, SHRUNKEN, Compared
+from idml.scales import SCALES, Compared, Term
 
+SHRUNKEN = "shrunken"  # the scale of distances that are left alone
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
 
 
@@ -62,8 +63,8 @@ class Objective(nn.Module):
         _check_options(f"option of the {loss} loss", self.loss_options, self._loss.function)
         _check_options(f"miner option of the {loss} loss", self.miner_options, self._loss.miner)
         self.distance = _resolve_distance(distance, self._loss.base)
-        if distance_scale not in (SHRUNKEN, *SCALES):
-            raise unknown_name("distance_scale", distance_scale, (SHRUNKEN, *SCALES))
+        if distance_scale not in SCALES:
+            raise unknown_name("distance_scale", distance_scale, SCALES)
         self.distance_scale = distance_scale if isinstance(self.distance, Introspective) else SHRUNKEN
         self.num_classes = num_classes
         self.proxies: Proxies | None = None
@@ -96,31 +97,30 @@ class Objective(nn.Module):
         candidates: compare with these images instead of among themselves, where the loss has no proxies.
         """
         _check_shares_of_the_loss(other_labels, share)
-        check_embedding(embedding)
-        for given in (labels, other_labels, label_sets):
-            if given is not None:
-                check_labels(given)
-                if len(given) != len(embedding):
-                    raise ValueError(
-                        f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each."
-                    )
-        against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
-        with full_precision(embedding.device):
-            compared = self._compared(embedding, self.compared(embedding, against))
-            sets = None if label_sets is None else self.pairs(label_sets, against_labels)
+        terms = self._terms(embedding, labels, other_labels, share, label_sets, candidates)
+        return self._sum(terms, dim=embedding.semantic.shape[1])
 
-            def of(given: Labels) -> Tensor:
-                pairs = self.pairs(given, against_labels)
-                if sets is not None:
-                    pairs = Pairs(pairs.positive, pairs.negative * sets.negative)
-                scale = SCALES.get(self.distance_scale)
-                distance = compared.distance if scale is None else scale(compared, pairs)
-                return self._of_distance(distance, pairs, embedding)
+    def with_mixed(
+        self,
+        original: Embedding,
+        labels: Labels,
+        mixed: Embedding,
+        other_labels: Labels,
+        share: float | Float[Tensor, ""],
+        *,
+        weight: float = 1.0,
+        label_sets: Labels | None = None,
+        against_originals: bool = False,
+    ) -> Float[Tensor, ""]:
+        """J(original) + weight · (share·J(mixed, labels) + (1 − share)·J(mixed, other_labels)), of one batch.
 
-            if other_labels is None:
-                return of(labels)
-            assert share is not None  # checked above, where both are given or neither
-            return share * of(labels) + (1 - share) * of(other_labels)
+        That is the sum of two calls, but for balanced distances, whose means are those of the whole batch.
+        """
+        candidates = (original, labels) if against_originals else None
+        _check_shares_of_the_loss(other_labels, share)
+        terms = self._terms(mixed, labels, other_labels, share, label_sets, candidates)
+        terms = [term._replace(weight=weight * term.weight) for term in terms]
+        return self._sum([*self._terms(original, labels), *terms], dim=original.semantic.shape[1])
 
     def compared(self, embedding: Embedding, candidates: Embedding | None = None) -> Embedding:
         """What these images are compared with: the proxies, the candidates, or themselves."""
@@ -134,6 +134,39 @@ class Objective(nn.Module):
             return pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
         return pairs_within(labels) if candidate_labels is None else pairs_between(labels, candidate_labels)
 
+    def _terms(
+        self,
+        embedding: Embedding,
+        labels: Labels,
+        other_labels: Labels | None = None,
+        share: float | Float[Tensor, ""] | None = None,
+        label_sets: Labels | None = None,
+        candidates: tuple[Embedding, Labels] | None = None,
+    ) -> list[Term]:
+        """One J, or two that share the distances."""
+        check_embedding(embedding)
+        for given in (labels, other_labels, label_sets):
+            if given is not None:
+                check_labels(given)
+                if len(given) != len(embedding):
+                    raise ValueError(
+                        f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each."
+                    )
+        against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
+        with full_precision(embedding.device):
+            compared = self._compared(embedding, self.compared(embedding, against))
+            sets = None if label_sets is None else self.pairs(label_sets, against_labels)
+
+            def of(given: Labels, weight: float | Tensor) -> Term:
+                pairs = self.pairs(given, against_labels)
+                if sets is not None:
+                    pairs = Pairs(pairs.positive, pairs.negative * sets.negative)
+                return Term(compared, pairs, weight)
+
+            if other_labels is None or share is None:
+                return [of(labels, 1.0)]
+            return [of(labels, share), of(other_labels, 1 - share)]
+
     def _compared(self, embedding: Embedding, others: Embedding) -> Compared:
         """All distances that the scale needs; without one they are the same."""
         distance = self.distance(embedding, others)
@@ -145,11 +178,19 @@ class Objective(nn.Module):
             plain = PLAIN_DISTANCES[self._loss.base](rows, columns)
         return Compared(distance, self.distance(rows, columns), plain)
 
-    def _of_distance(self, distance: Tensor, pairs: Pairs, embedding: Embedding) -> Tensor:
+    def _sum(self, terms: Sequence[Term], *, dim: int) -> Float[Tensor, ""]:
+        """The weighted sum of what each term costs. dim: of semantic embeddings."""
+        distances = SCALES[self.distance_scale](terms)
+        with full_precision(distances[0].device):
+            costs = (self._cost(distance, term.pairs, dim) for distance, term in zip(distances, terms, strict=True))
+            first, *others = (term.weight * cost for term, cost in zip(terms, costs, strict=True))
+            return sum(others, start=first)
+
+    def _cost(self, distance: Float[Tensor, "n m"], pairs: Pairs, dim: int) -> Float[Tensor, ""]:
         if self._loss.miner is not None:
             options = self.miner_options
             if "dim" in _keywords(self._loss.miner):
-                options = {"dim": embedding.semantic.shape[1], **options}
+                options = {"dim": dim, **options}
             pairs = self._loss.miner(distance.detach(), pairs, **options)
         return self._loss.function(distance, pairs, **self.loss_options)
 

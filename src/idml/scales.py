@@ -7,11 +7,11 @@ uncertainty makes every positive pair closer, which costs nothing. Both scales b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from idml.pairs import Pairs
@@ -20,39 +20,67 @@ LEAST_MEAN_WEIGHT = 0.1  # where uncertainty has swallowed all, dividing by its 
 
 
 class Compared(NamedTuple):
-    """Distances of a batch: introspective; the same, whose gradient reaches uncertainty alone; plain, without one."""
+    """Distances of images: introspective; the same, whose gradient reaches uncertainty alone; plain, without one."""
 
     distance: Float[Tensor, "n m"]
     of_uncertainty: Float[Tensor, "n m"]
     plain: Float[Tensor, "n m"]
 
 
-def kept(compared: Compared, _pairs: Pairs) -> Float[Tensor, "n m"]:
-    """The mean distance of the batch is that of plain distances."""
-    everywhere = torch.ones_like(compared.plain)
-    return compared.distance / _mean_weight(compared.distance.detach(), compared.plain, everywhere)
+class Term(NamedTuple):
+    """A part of the loss of a batch, which counts by its weight: of original images, or of mixed ones."""
+
+    compared: Compared
+    pairs: Pairs
+    weight: float | Float[Tensor, ""] = 1.0
 
 
-def balanced(compared: Compared, pairs: Pairs) -> Float[Tensor, "n m"]:
-    """The mean distance of positive pairs is that of their plain distances, and so is that of negative pairs.
+def shrunken(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
+    """Distances as the paper has them."""
+    return [term.compared.distance for term in terms]
+
+
+def kept(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
+    """In each term the mean distance is that of plain distances."""
+    return [
+        distance / _mean_weight([(distance.detach(), plain, torch.ones_like(plain))])
+        for (distance, _, plain), *_ in terms
+    ]
+
+
+def balanced(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
+    """Over the whole batch the mean distance of positive pairs is that of their plain distances, and so is that of
+    negative pairs.
 
     The means are learned through: uncertainty that all pairs share changes nothing, and is worth nothing; what
     counts is which pair is more ambiguous than others of its kind. Pairs that are both, by shares, take the mean.
     """
-    distance, of_uncertainty, plain = compared
-    positive, negative = (weights.to(plain.dtype) for weights in (pairs.positive, pairs.negative))
-    factors = (weights / _mean_weight(of_uncertainty, plain, weights) for weights in (positive, negative))
-    return distance * sum(factors) / (positive + negative).clamp(min=torch.finfo(plain.dtype).tiny)
+    of_positive, of_negative = (
+        _mean_weight([(*term.compared[1:], term.weight * getattr(term.pairs, kind)) for term in terms])
+        for kind in ("positive", "negative")
+    )
+    found = []
+    for term in terms:
+        distance = term.compared.distance
+        positive, negative = (weights.to(distance.dtype) for weights in (term.pairs.positive, term.pairs.negative))
+        whole = (positive + negative).clamp(min=torch.finfo(distance.dtype).tiny)
+        found.append(distance * (positive / of_positive + negative / of_negative) / whole)
+    return found
 
 
-SCALES: dict[str, Callable[[Compared, Pairs], Tensor]] = {"kept": kept, "balanced": balanced}
-SHRUNKEN = "shrunken"  # neither of them: the distance as the paper has it
+SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {
+    "shrunken": shrunken,
+    "kept": kept,
+    "balanced": balanced,
+}
 
 
-def _mean_weight(
-    softened: Float[Tensor, "n m"], plain: Float[Tensor, "n m"], weights: Shaped[Tensor, "n m"]
-) -> Float[Tensor, ""]:
-    """Σ softened / Σ plain over the pairs, not below `LEAST_MEAN_WEIGHT`; 1 where there are none."""
-    whole = (weights * plain).sum()
-    share = (weights * softened).sum() / whole.clamp(min=torch.finfo(plain.dtype).tiny)
-    return torch.where(whole > 0, share, 1.0).clamp(min=LEAST_MEAN_WEIGHT)
+def _mean_weight(parts: Sequence[tuple[Tensor, Tensor, Tensor]]) -> Float[Tensor, ""]:
+    """Σ softened / Σ plain over the pairs of all parts, not below `LEAST_MEAN_WEIGHT`; 1 where there are none.
+
+    parts: softened distances, plain distances, and how much each pair counts.
+    """
+    softened = torch.stack([(counts * part).sum() for part, _, counts in parts]).sum()
+    plain = torch.stack([(counts * part).sum() for _, part, counts in parts]).sum()
+    share = softened / plain.clamp(min=torch.finfo(plain.dtype).tiny)
+    return torch.where(plain > 0, share, 1.0).clamp(min=LEAST_MEAN_WEIGHT)

@@ -6,17 +6,31 @@ from idml.errors import unknown_name
 from idml.recipes import cub, photos
 from idml.training.config import Config
 
-RECIPES: dict[str, Callable[[], Config]] = {
+Recipe = Callable[[], Config]
+
+
+def baseline_of(make: Recipe) -> Recipe:
+    """The same loss on its plain distance, not mixed, and everything else alike."""
+
+    def plain() -> Config:
+        return make().plain()
+
+    plain.__doc__ = f"The baseline of {name_of(make)}: plain, and not mixed."
+    return plain
+
+
+def name_of(make: Recipe) -> str:
+    """The name of a recipe for CUB."""
+    return f"cub-{make.__name__.replace('_', '-')}"
+
+
+RECIPES: dict[str, Recipe] = {
     "photos": photos.photos,
     "photos-plain": photos.photos_plain,
     "digits": photos.digits,
     "digits-plain": photos.digits_plain,
-    "cub-proxy-anchor": cub.proxy_anchor,
-    "cub-proxy-anchor-plain": cub.proxy_anchor_plain,
-    "cub-multi-similarity": cub.multi_similarity,
-    "cub-multi-similarity-plain": cub.multi_similarity_plain,
-    "cub-contrastive": cub.contrastive,
-    "cub-contrastive-plain": cub.contrastive_plain,
+    **{name_of(make): make for make in cub.EVERY_LOSS},
+    **{f"{name_of(make)}-plain": baseline_of(make) for make in cub.EVERY_LOSS},
 }
 
 

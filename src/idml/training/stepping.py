@@ -88,11 +88,16 @@ def loss_of(
     classes = objective.num_classes
     assert classes is not None
     if config.mixed_labels == "loss_shares":
-        candidates = (original, labels) if config.mixed_against == "originals" else None
-        others, share = mixing.other_labels(labels), mixing.batch_share
-        sets = None if config.partner_negatives else mixing.label_sets(labels, classes)
-        shared = objective(mixed, labels, others, share, label_sets=sets, candidates=candidates)
-        return objective(original, labels) + config.mixed_weight * shared
+        return objective.with_mixed(
+            original,
+            labels,
+            mixed,
+            mixing.other_labels(labels),
+            mixing.batch_share,
+            weight=config.mixed_weight,
+            label_sets=None if config.partner_negatives else mixing.label_sets(labels, classes),
+            against_originals=config.mixed_against == "originals",
+        )
     members = as_members(labels, classes)
     if config.mixed_labels == "sets":
         mixed_members = mixing.label_sets(labels, classes, smallest_share=config.smallest_share)
