@@ -235,7 +235,9 @@ def trial(config: Config, _cache: Cache, *, features: Features, should_stop, **_
 
 @torch.no_grad()
 def judged(model: Adapted, features: Features) -> dict[str, float]:
-    """Scores of the validation classes; mean distances and the effective rank of their embeddings; levels."""
+    """Scores of the validation classes, mean distances and effective rank of their embeddings; of training images
+    the level, and whether their uncertainty vectors agree within a class.
+    """
     model.eval()
     found = model(features.centre)
     scores = evaluate(found, features.centre_labels, clustering=False, resamples=0)
@@ -246,15 +248,25 @@ def judged(model: Adapted, features: Features) -> dict[str, float]:
     variance = torch.linalg.svdvals(directions - directions.mean(dim=0)).square()
     share = variance / variance.sum()
     mixed = model(features.mixed[0].float()).level
-    clean = model(features.crops[0].float()).level
+    trained = model(features.crops[0].float())
+    assert trained.uncertainty is not None
+    clean, agreement = trained.level, _cosines(trained.uncertainty)
+    is_alike = features.labels[:, None] == features.labels
     return {row.key: row.value for row in scores.rows()} | {
         "alpha_positive": float(alpha[is_same].sum() / (is_same.sum() - len(alpha))),
         "alpha_negative": float(alpha[~is_same].mean()),
         "rank": float(torch.exp(-(share * share.clamp(min=1e-12).log()).sum())),
+        "u_cosine_positive": float((agreement[is_alike].sum() - len(clean)) / (is_alike.sum() - len(clean))),
+        "u_cosine_negative": float(agreement[~is_alike].mean()),
         "level_clean": float(clean.mean()),
         "level_mixed": float(mixed.mean()),
         "mixed_auroc": told_apart(clean, mixed),
     }
+
+
+def _cosines(rows: Tensor) -> Tensor:
+    directions = nn.functional.normalize(rows)
+    return directions @ directions.T
 
 
 def main() -> None:

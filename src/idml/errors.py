@@ -6,16 +6,24 @@ from difflib import get_close_matches
 import torch
 from torch import Tensor
 
+NEAREST = 3  # names to suggest
+MANY = 20  # names, more than anybody reads in an error
+
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> ValueError:
     """The error for a misspelt name: lists the known ones and suggests the nearest.
+
+    Of many names only the few nearest ones are told, if some are near.
 
     >>> print(unknown_name("loss", "triplets", ["triplet", "margin"]))
     unknown loss 'triplets': did you mean 'triplet'? Known: margin, triplet.
     """
     names = sorted(known)
-    nearest = get_close_matches(str(given), names, n=1, cutoff=0.5)
+    nearest = get_close_matches(str(given), names, n=NEAREST, cutoff=0.5)
     hint = f" did you mean {nearest[0]!r}?" if nearest else ""
+    if nearest and len(names) > MANY:
+        others = f" Or {' or '.join(map(repr, nearest[1:]))}?" if nearest[1:] else ""
+        return ValueError(f"unknown {kind} {given!r}:{hint}{others}")
     listed = ", ".join(names) if names else "none"
     return ValueError(f"unknown {kind} {given!r}:{hint} Known: {listed}.")
 

@@ -3,6 +3,7 @@ import pytest
 from idml.losses import LOSSES
 from idml.recipes import RECIPES, recipe
 from idml.recipes.cub import HEAD_RATE, PROXY_RATE
+from idml.training.config import MixingConfig
 
 CUB = [name for name in RECIPES if name.startswith("cub-")]
 
@@ -17,7 +18,21 @@ def test_every_loss_has_a_recipe_and_a_baseline():
 def test_a_baseline_differs_in_uncertainty_and_mixing_alone(name):
     ours, plain = recipe(name), recipe(f"{name}-plain")
     assert ours.objective.introspective
-    assert ours.with_changes({"introspective": False, "mixing": "none"}) == plain
+    assert not plain.objective.introspective
+    assert plain.mixing == MixingConfig()
+    assert (plain.data, plain.optimiser, plain.run) == (ours.data, ours.optimiser, ours.run)
+    assert (plain.objective.loss, plain.objective.loss_options) == (ours.objective.loss, ours.objective.loss_options)
+    assert (plain.model.backbone, plain.model.dim, plain.model.pooling) == (
+        ours.model.backbone,
+        ours.model.dim,
+        ours.model.pooling,
+    )
+
+
+def test_variants_of_a_run_share_one_baseline():
+    config = recipe("cub-proxy-anchor")
+    changed = config.with_changes(["tau=9", "uncertainty_level=2", "mixing=cutmix", "mixed_weight=0.5", "gamma=7"])
+    assert changed.plain() == config.plain()
 
 
 @pytest.mark.parametrize("name", CUB)

@@ -258,8 +258,20 @@ class Config:
         return value.get(key) if key else value
 
     def plain(self) -> Config:
-        """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images."""
-        return self.with_changes({"introspective": False, "mixing": "none"})
+        """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images.
+
+        What would concern these has its default value, so that variants of a run share one baseline.
+        """
+        given, usual = self.model, ModelConfig()
+        of_uncertainty = [leaf.name for leaf in fields(ModelConfig) if leaf.name.startswith("uncertainty")]
+        return replace(
+            self,
+            model=replace(given, **{name: getattr(usual, name) for name in of_uncertainty}),
+            objective=ObjectiveConfig(
+                loss=self.objective.loss, loss_options=self.objective.loss_options, introspective=False
+            ),
+            mixing=MixingConfig(),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
