@@ -74,8 +74,8 @@ def test_balanced_distances_have_the_means_of_plain_positives_and_negatives(base
 def test_pairs_that_are_both_take_the_mean_of_both_factors(seed, share):
     found = compared(some_embedding(seed=seed), Introspective("cosine", tau=2.0))
     pairs = pairs_within(LABELS)
-    positive = pairs.positive * share + pairs.negative * (1 - share) * 0.5
-    mixed = Pairs(positive, 1 - torch.eye(12) - positive)
+    positive = pairs.positive.double() * share + pairs.negative.double() * (1 - share) * 0.5
+    mixed = Pairs(positive, 1 - torch.eye(12, dtype=torch.float64) - positive)
     scaled = balanced(found, mixed)
     factors = [
         (weights * found.plain).sum() / (weights * found.of_uncertainty).sum()
@@ -91,6 +91,17 @@ def test_without_uncertainty_every_loss_is_the_plain_one(loss, scale):
     certain = Embedding.certain(some_embedding().semantic)
     plain = Objective(loss, num_classes=4, dim=8, miner_options=drawn(loss)).double()
     ours = objective(loss, scale)
+    ours.load_state_dict(plain.state_dict())
+    torch.testing.assert_close(ours(certain, LABELS), plain(certain, LABELS))
+
+
+@pytest.mark.parametrize(("loss", "base"), [("contrastive", "cosine"), ("proxy_anchor", "euclidean")])
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_base_of_the_distances_own_is_what_it_is_scaled_by(loss, base, scale):
+    certain = Embedding.certain(some_embedding().semantic)
+    torch.manual_seed(0)
+    plain = Objective(loss, Introspective(base), num_classes=4, dim=8).double()
+    ours = Objective(loss, Introspective(base), num_classes=4, dim=8, distance_scale=scale).double()
     ours.load_state_dict(plain.state_dict())
     torch.testing.assert_close(ours(certain, LABELS), plain(certain, LABELS))
 

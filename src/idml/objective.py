@@ -170,12 +170,12 @@ class Objective(nn.Module):
     def _compared(self, embedding: Embedding, others: Embedding) -> Compared:
         """All distances that the scale needs; without one they are the same."""
         distance = self.distance(embedding, others)
-        if self.distance_scale == SHRUNKEN:
+        if self.distance_scale == SHRUNKEN or not isinstance(self.distance, Introspective):
             return Compared(distance, distance, distance)
         rows = _without_semantic_gradient(embedding)
         columns = rows if others is embedding else _without_semantic_gradient(others)
         with torch.no_grad():
-            plain = PLAIN_DISTANCES[self._loss.base](rows, columns)
+            plain = PLAIN_DISTANCES[self.distance.base or self._loss.base](rows, columns)
         return Compared(distance, self.distance(rows, columns), plain)
 
     def _sum(self, terms: Sequence[Term], *, dim: int) -> Float[Tensor, ""]:

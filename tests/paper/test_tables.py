@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from idml.paper.tables import ROWS, final_tables, paper_dataset, validation_tables
-from idml.recipes import recipe
 from idml.sweeping.lab import stored
+from idml.training.config import Config
 
 COMMAND = str(Path(__file__).parents[2] / "benchmarks" / "cub_table.py")
-CONFIG = recipe("cub-proxy-anchor")
+CONFIG = Config().with_changes({"mixing": "mixup", "epochs": 30})
 SETTINGS = {
     "plain": {"introspective": False, "mixing": "none"},
     "passes": {"introspective": False, "mixing": "none", "epochs": 60},

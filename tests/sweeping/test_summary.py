@@ -114,7 +114,10 @@ def test_one_arm_under_two_names_is_one():
 
 def test_lines_of_other_data_or_classes_are_in_tables_of_their_own():
     others = [line("a", 0, 0.5, split="test"), line("a", 0, 0.5, data="other")]
-    assert [len(part) for part in parted([*LINES, *others])] == [8, 1, 1]
+    for change in ({"validation_half": "first"}, {"validation_share": 0.2}, {"validation_seed": 1}):
+        others.append(line("a", 0, 0.5))
+        others[-1]["config"]["data"] |= change
+    assert [len(part) for part in parted([*LINES, *others])] == [8, 1, 1, 1, 1, 1]
 
 
 def test_the_table_says_what_is_inside_the_noise():

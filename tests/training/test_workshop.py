@@ -10,7 +10,7 @@ from idml.recipes import recipe
 from idml.training.config import Config
 from idml.training.loop import Run
 from idml.training.watching import Silent
-from idml.training.workshop import Workshop
+from idml.training.workshop import HELD_SETS, Workshop
 
 CPU = torch.device("cpu")
 
@@ -40,6 +40,42 @@ def test_a_run_after_others_is_the_run_it_would_be_alone(cache, after):
     assert all(torch.equal(second[name], alone[name]) for name in alone)
 
 
+def test_what_a_failed_run_left_does_not_reach_the_next(cache):
+    workshop = Workshop()
+    failed = Run(some_config("seed=5"), cache, CPU, workshop, watch=Silent())
+    for parameter in failed.model.parameters():
+        parameter.grad = torch.full_like(parameter, torch.nan)
+    second, alone = trained(some_config(), cache, workshop), trained(some_config(), cache, Workshop())
+    assert all(torch.equal(second[name], alone[name]) for name in alone)
+
+
+def test_a_run_that_is_stopped_leaves_the_average_of_its_weights(cache):
+    config = some_config("average=0.9", "epochs=3")
+    run = Run(config, cache, CPU, Workshop(), watch=Silent())
+    assert not run.go(lambda record: record["epoch"] == 2)
+    assert run.average is not None
+    averages = run.average.state_dict()["averages"]
+    assert all(torch.equal(one, other) for one, other in zip(run.model.parameters(), averages, strict=True))
+
+
+def test_few_sets_of_images_are_held(cache):
+    workshop = Workshop()
+    sets = [workshop.pixels(cache, torch.arange(number + 1), CPU) for number in range(HELD_SETS + 1)]
+    assert workshop.pixels(cache, torch.arange(HELD_SETS + 1), CPU) is sets[-1]
+    assert workshop.pixels(cache, torch.arange(1), CPU) is not sets[0]
+
+
+def test_a_backbone_of_one_size_is_another_network_at_another_size_and_tests_at_its_own():
+    workshop = Workshop()
+    sizes = [
+        workshop.model(some_config("backbone=test_vit", "pooling=average", f"image_size={size}"), CPU).model.backbone
+        for size in (64, 96)
+    ]
+    assert sizes[0] is not sizes[1]
+    with pytest.raises(ValueError, match="image_size is 64 and test_size 96: backbone 'test_vit' works at one size"):
+        workshop.model(some_config("backbone=test_vit", "image_size=64", "test_size=96"), CPU)
+
+
 def test_runs_share_images_and_the_backbone(cache):
     workshop = Workshop()
     one, two = (Run(some_config(f"seed={seed}"), cache, CPU, workshop, watch=Silent()) for seed in (0, 1))
@@ -64,7 +100,7 @@ from idml.data.cache import Cache
 from idml.recipes import recipe
 from idml.training.loop import Run
 from idml.training.watching import Silent
-from idml.training.workshop import Workshop
+from idml.training.workshop import HELD_SETS, Workshop
 
 workshop, cache = Workshop(), Cache.open(sys.argv[1])
 config = recipe("digits").with_changes(["epochs=1", "batch=20", "validation_half=second", "compile=true"])

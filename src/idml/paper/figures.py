@@ -88,7 +88,8 @@ def _points(line: Line, key: str) -> list[tuple[int, float]]:
 
 def _map_at_r(lines: Sequence[Line]) -> str:
     """The mean over seeds, of where each run ended."""
-    known = [line["scores"]["map_at_r"] for line in lines if line["scores"].get("map_at_r") is not None]
+    ends = [line["epochs"][-1].get("validation_map_at_r", line["scores"].get("map_at_r")) for line in lines]
+    known = [end for end in ends if end is not None]
     return f"{100 * fmean(known):.1f} %" if known else "unknown"
 
 

@@ -23,7 +23,12 @@ LOG_FROM = 10.0  # a range whose end is so many times its start is drawn log-uni
 DIGITS = 4  # of numbers that are drawn, so that their names can be typed
 DRAWS = 100  # for each trial that is wanted, before a range is found to hold too few different values
 COMMENT = re.compile(r"(?:^|\s)#.*")
-ELSEWHERE = {"seed": "--seeds", "validation_share": "--validate", "validation_half": "--validate"}
+ELSEWHERE = {
+    "seed": "--seeds",
+    "validation_share": "--validate",
+    "validation_half": "--validate",
+    "validation_seed": "--validate",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

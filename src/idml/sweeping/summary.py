@@ -130,10 +130,16 @@ class Result:
 
 def parted(lines: Sequence[Line]) -> list[list[Line]]:
     """Lines that may stand in one table: of the same data, scored on the same classes."""
-    found: dict[tuple[str, str], list[Line]] = {}
+    found: dict[tuple, list[Line]] = {}
     for line in lines:
-        found.setdefault((line["data"], line["split"]), []).append(line)
+        found.setdefault((line["data"], line["split"], *_held_out(line)), []).append(line)
     return list(found.values())
+
+
+def _held_out(line: Line) -> list[Any]:
+    """Which classes validate."""
+    data = line["config"].get("data", {})
+    return [data.get(name) for name in ("validation_half", "validation_share", "validation_seed")]
 
 
 def summarise(lines: Sequence[Line], *, by: str = DEFAULT_SCORE, against: str | None = None) -> list[Result]:

@@ -62,7 +62,7 @@ def build_model(config: Config) -> Embedder:
         starting_level=model.uncertainty_level,
         is_random=model.uncertainty == "random",
     )
-    return Embedder(
+    built = Embedder(
         model.backbone,
         dim=model.dim,
         uncertainty_dim=model.uncertainty_dim if config.objective.introspective else None,
@@ -72,6 +72,13 @@ def build_model(config: Config) -> Embedder:
         form=form,
         image_size=config.data.scored_size,
     )
+    only = built.backbone.only_size
+    if only is not None and config.data.image_size != only:
+        raise ValueError(
+            f"image_size is {config.data.image_size} and test_size {only}: backbone {model.backbone!r} works at one "
+            "size, so leave test_size out."
+        )
+    return built
 
 
 def build_objective(config: Config, classes: int) -> Objective:

@@ -90,6 +90,8 @@ class Run:
         self.config, self.cache, self.folder, self.device, self.watch = config, cache, folder, device, watch
         self.logs: Logs | None = None
         self.records: list[dict[str, Any]] = []
+        if config.model.uncertainty == "random" and distributed.ranks() > 1:
+            raise ValueError("uncertainty=random would be the same on all ranks: run this control in one process.")
         rows, self.validation_rows = training_and_validation_rows(config, cache)
         self.class_numbers, labels = cache.labels[rows].unique(return_inverse=True)
         torch.manual_seed(config.run.seed)
@@ -127,7 +129,7 @@ class Run:
             for epoch in range(place.epoch, epochs):
                 place = self._epoch(place._replace(epoch=epoch))
                 if place.epoch < epochs and should_stop(self.records[-1]):
-                    return False
+                    break
         finally:
             self.watch.end()
         if self.config.run.select == "best" and place.best_epoch >= 0 and self.folder is not None:
@@ -135,7 +137,7 @@ class Run:
             self.watch.say(f"epoch {place.best_epoch + 1} was the best on the validation classes")
         if self.average is not None:
             self.average.adopt()
-        return True
+        return place.epoch == epochs
 
     def _start(self) -> Place:
         if self.folder is None or not self.folder.begin(self.config, self._data()):

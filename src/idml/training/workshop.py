@@ -8,6 +8,7 @@ earlier run must not be used after the next one has begun.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +24,7 @@ from idml.models.embedder import Embedder
 from idml.training.building import build_model
 from idml.training.config import Config
 
+HELD_SETS = 6  # of images: for training, validation and test, of two ways to part the classes
 RECOMPILATIONS = 64  # sizes of images and batches that one process may train with; torch gives up after 8
 
 
@@ -56,16 +58,19 @@ class Workshop:
     """Images and networks that later runs may use again."""
 
     def __init__(self):
-        self._pixels: dict[tuple, Pixels] = {}
+        self._pixels: OrderedDict[tuple, Pixels] = OrderedDict()
         self._carriers: dict[tuple, tuple[Embedder, Callable[[Tensor], Tensor]]] = {}
 
     def pixels(
         self, cache: Cache, rows: Int[Tensor, " n"], device: torch.device, *, budget: int | None = None
     ) -> Pixels:
-        """These images, held on the device if they fit there."""
+        """These images, held on the device if they fit there; of many sets the last few stay."""
         key = (Path(cache.folder), cache.meta.index_checksum, tuple(rows.tolist()), str(device), budget)
         if key not in self._pixels:
+            while len(self._pixels) >= HELD_SETS:
+                self._pixels.popitem(last=False)
             self._pixels[key] = Pixels.of(cache, rows, device, budget=budget)
+        self._pixels.move_to_end(key)
         return self._pixels[key]
 
     def passing_pixels(self, cache: Cache, rows: Int[Tensor, " n"], device: torch.device) -> Pixels:
@@ -79,9 +84,11 @@ class Workshop:
             model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         mode = _compile_mode(config, device)
         chosen = config.model
-        key = (chosen.backbone, chosen.pooling, chosen.frozen_batch_norm, config.run.channels_last, str(device), mode)
+        is_built = (chosen.backbone, chosen.pooling, chosen.frozen_batch_norm, model.backbone.only_size)
+        key = (*is_built, config.run.channels_last, str(device), mode)
         if key in self._carriers:
             carrier, compiled = self._carriers[key]
+            carrier.zero_grad(set_to_none=True)  # what a run that failed between two steps has left
             for part in ("backbone", "normalise", "pooling"):
                 getattr(carrier, part).load_state_dict(getattr(model, part).state_dict())
                 setattr(model, part, getattr(carrier, part))
