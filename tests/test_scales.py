@@ -38,10 +38,7 @@ def gradients(value: torch.Tensor, embedding: Embedding) -> list[torch.Tensor]:
 
 
 def compared(embedding: Embedding, distance: Introspective) -> Compared:
-    plain = Cosine() if distance.base == "cosine" else Euclidean()
-    detached = Embedding(embedding.semantic.detach(), embedding.uncertainty)
-    found = distance(embedding, embedding)
-    return Compared(found, distance(detached, detached), plain(detached, detached))
+    return Compared(distance, Cosine() if distance.base == "cosine" else Euclidean(), embedding, embedding)
 
 
 def kept(found: Compared, pairs: Pairs) -> torch.Tensor:

@@ -154,7 +154,8 @@ class Objective(nn.Module):
                     )
         against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
         with full_precision(embedding.device):
-            compared = self._compared(embedding, self.compared(embedding, against))
+            plain = PLAIN_DISTANCES[getattr(self.distance, "base", None) or self._loss.base]
+            compared = Compared(self.distance, plain, embedding, self.compared(embedding, against))
             sets = None if label_sets is None else self.pairs(label_sets, against_labels)
 
             def of(given: Labels, weight: float | Tensor) -> Term:
@@ -166,17 +167,6 @@ class Objective(nn.Module):
             if other_labels is None or share is None:
                 return [of(labels, 1.0)]
             return [of(labels, share), of(other_labels, 1 - share)]
-
-    def _compared(self, embedding: Embedding, others: Embedding) -> Compared:
-        """All distances that the scale needs; without one they are the same."""
-        distance = self.distance(embedding, others)
-        if self.distance_scale == SHRUNKEN or not isinstance(self.distance, Introspective):
-            return Compared(distance, distance, distance)
-        rows = _without_semantic_gradient(embedding)
-        columns = rows if others is embedding else _without_semantic_gradient(others)
-        with torch.no_grad():
-            plain = PLAIN_DISTANCES[self.distance.base or self._loss.base](rows, columns)
-        return Compared(distance, self.distance(rows, columns), plain)
 
     def _sum(self, terms: Sequence[Term], *, dim: int) -> Float[Tensor, ""]:
         """The weighted sum of what each term costs. dim: of semantic embeddings."""
@@ -196,10 +186,6 @@ class Objective(nn.Module):
 
     def extra_repr(self) -> str:
         return f"loss={self.loss!r}, distance={self.distance!r}"
-
-
-def _without_semantic_gradient(embedding: Embedding) -> Embedding:
-    return Embedding(embedding.semantic.detach(), embedding.uncertainty)
 
 
 def _resolve_distance(

@@ -8,23 +8,51 @@ uncertainty makes every positive pair closer, which costs nothing. Both scales b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from idml.embedding import Embedding
 from idml.pairs import Pairs
 
 LEAST_MEAN_WEIGHT = 0.1  # where uncertainty has swallowed all, dividing by its mean weight would be 0/0
 
 
-class Compared(NamedTuple):
-    """Distances of images: introspective; the same, whose gradient reaches uncertainty alone; plain, without one."""
+Distance = Callable[[Embedding, Embedding], Tensor]
 
-    distance: Float[Tensor, "n m"]
-    of_uncertainty: Float[Tensor, "n m"]
-    plain: Float[Tensor, "n m"]
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Images beside others, and their distances, each computed when a scale asks for it, and once."""
+
+    by: Distance
+    by_plain: Distance
+    rows: Embedding
+    columns: Embedding
+
+    @cached_property
+    def distance(self) -> Float[Tensor, "n m"]:
+        return self.by(self.rows, self.columns)
+
+    @cached_property
+    def of_uncertainty(self) -> Float[Tensor, "n m"]:
+        """The same, with a gradient that reaches uncertainty alone."""
+        return self.by(*self._without_semantic_gradient())
+
+    @cached_property
+    def plain(self) -> Float[Tensor, "n m"]:
+        """Without a gradient."""
+        return self.by_plain(*self._without_semantic_gradient())
+
+    def _without_semantic_gradient(self) -> tuple[Embedding, Embedding]:
+        rows = Embedding(self.rows.semantic.detach(), self.rows.uncertainty)
+        if self.columns is self.rows:
+            return rows, rows
+        return rows, Embedding(self.columns.semantic.detach(), self.columns.uncertainty)
 
 
 class Term(NamedTuple):
@@ -42,10 +70,12 @@ def shrunken(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
 
 def kept(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     """In each term the mean distance is that of plain distances."""
-    return [
-        distance / _mean_weight([(distance.detach(), plain, torch.ones_like(plain))])
-        for (distance, _, plain), *_ in terms
-    ]
+    return [_kept(term.compared) for term in terms]
+
+
+def _kept(compared: Compared) -> Float[Tensor, "n m"]:
+    distance, plain = compared.distance, compared.plain
+    return distance / _mean_weight([(distance.detach(), plain, torch.ones_like(plain))])
 
 
 def balanced(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
@@ -56,7 +86,7 @@ def balanced(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     counts is which pair is more ambiguous than others of its kind. Pairs that are both, by shares, take the mean.
     """
     of_positive, of_negative = (
-        _mean_weight([(*term.compared[1:], term.weight * getattr(term.pairs, kind)) for term in terms])
+        _mean_weight([(at.of_uncertainty, at.plain, weight * getattr(pairs, kind)) for at, pairs, weight in terms])
         for kind in ("positive", "negative")
     )
     found = []
