@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 NEAREST = 3  # names to suggest
-MANY = 20  # names, more than anybody reads in an error
+MANY = 12  # names, more than anybody reads in an error
 
 
 def unknown_name(kind: str, given: object, known: Iterable[str]) -> ValueError:
