@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from caches import draw_cache
@@ -86,3 +87,6 @@ def test_final_scores_need_test_classes(cache, splits, message):
     check_trial(quick(), cache, is_final=True)
     with pytest.raises(ValueError, match=f"the cache has no test classes to score: {message}"):
         check_trial(quick(), other, is_final=True)
+    alone = Cache(cache.folder, cache.meta, replace(cache.index, labels=np.arange(len(cache))))
+    with pytest.raises(ValueError, match="none of the 40 test images has another one of its class to find"):
+        check_trial(quick(), alone, is_final=True)

@@ -13,6 +13,7 @@ from caches import draw_cache
 
 from idml.data.cache import Cache
 from idml.distances import Introspective
+from idml.evaluation.embedded import Embedded
 from idml.losses import LOSSES
 from idml.models.embedder import Embedder
 from idml.recipes import recipe
@@ -90,8 +91,27 @@ def test_a_run_leaves_a_model_scores_a_report_curves_and_a_log(cache, tmp_path):
     assert saved["versions"]["torch"] == torch.__version__
     model = Embedder.load(tmp_path)
     assert model.distance == Introspective("cosine", tau=5.0, smoothing=1.0)  # the loss's base, not what it is alone
+    assert Embedded.load(tmp_path).image_root == str(cache.folder.resolve())  # for the pictures of a later report
     trained = cache.labels[cache.rows("train")].unique().tolist()
     assert model.class_names == [cache.class_names[number] for number in trained]
+
+
+def test_images_that_are_much_too_large_are_remarked_on(cache, tmp_path):
+    told = []
+
+    class Listening(Interrupting):
+        def say(self, words: str) -> None:
+            told.append(words)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(small("image_size=16"), cache, tmp_path, watch=Listening(1))
+    assert any("warning: " in words and "short side of 40 pixels where 18 are needed" in words for words in told)
+
+
+def test_random_uncertainty_is_refused_where_ranks_would_draw_the_same(cache, monkeypatch):
+    monkeypatch.setattr("idml.training.distributed.ranks", lambda: 2)
+    with pytest.raises(ValueError, match="uncertainty=random would be the same on all ranks"):
+        run_of(small("uncertainty=random"), cache)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(cache):
