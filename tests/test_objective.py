@@ -9,6 +9,7 @@ from idml import Embedding, Objective
 from idml.distances import Cosine, Introspective
 from idml.losses import LOSSES
 from idml.miners import distance_weighted, multi_similarity
+from idml.pairs import Pairs, pairs_between
 
 
 def test_the_table_of_losses_says_what_each_needs():
@@ -147,3 +148,62 @@ def test_objectives_can_be_pickled_and_copied(loss):
         torch.manual_seed(0)
         values.append(other(embedding, labels))
     assert values[0] == values[1] == values[2]
+
+
+LABELS, OTHERS = torch.tensor([0, 0, 1, 2]), torch.tensor([1, 1, 2, 2])  # the last is mixed within its class
+NEW_CLASSES = torch.tensor([0, 0, 1, 2, 3, 3, 4, 2])  # originals, then 0 with 1, 0 with 1, 1 with 2, 2
+
+
+def random_images(count: int, seed: int) -> Embedding:
+    return random_embedding(count, 4, 4, seed, torch.float32)
+
+
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if not loss.proxies])
+def test_images_mixed_of_the_same_two_classes_are_a_class_of_their_own(loss):
+    objective = Objective(loss, Introspective(), num_classes=3)
+    original, mixed = random_images(4, 0), random_images(4, 1)
+    torch.manual_seed(0)
+    found = objective.with_mixed_classes(original, LABELS, mixed, OTHERS, 0.3)
+    torch.manual_seed(0)
+    torch.testing.assert_close(found, objective(Embedding.cat([original, mixed]), NEW_CLASSES))
+
+
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.proxies])
+@pytest.mark.parametrize("learn_proxy_uncertainty", [False, True])
+def test_the_proxy_of_a_class_between_two_is_mixed_like_its_images(loss, learn_proxy_uncertainty):
+    objective = Objective(loss, Introspective(), 3, 4, 4, learn_proxy_uncertainty=learn_proxy_uncertainty)
+    images = Embedding.cat([random_images(4, 0), random_images(4, 1)])
+    found = objective.with_mixed_classes(images[:4], LABELS, images[4:], OTHERS, 0.3)
+    proxies = objective.proxies()
+    direction = torch.nn.functional.normalize(proxies.semantic, dim=1)
+    columns = [proxies]
+    for own, other in zip(LABELS.tolist(), OTHERS.tolist(), strict=True):
+        between = 0.3 * direction[own] + 0.7 * direction[other]
+        uncertainty = 0.3 * proxies.uncertainty[own] + 0.7 * proxies.uncertainty[other]
+        columns.append(Embedding(between[None], uncertainty[None]))
+    distance = objective.distance(images, Embedding.cat(columns))
+    pairs = pairs_between(NEW_CLASSES, torch.tensor([0, 1, 2, 3, 3, 4, 2]))
+    torch.testing.assert_close(found, LOSSES[loss].function(distance, pairs))
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "softmax"])
+def test_partners_can_be_no_negatives_of_the_class_between_them(loss):
+    objective = Objective(loss, Introspective(), 3, 4, 4)
+    original, mixed = random_images(4, 0), random_images(4, 1)
+    sets = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 1, 1], [0, 0, 1]], dtype=torch.bool)
+    found = objective.with_mixed_classes(original, LABELS, mixed, OTHERS, 0.3, label_sets=sets)
+    images = Embedding.cat([original, mixed])
+    of_images = [{0}, {0}, {1}, {2}, {0, 1}, {0, 1}, {1, 2}, {2}]
+    if objective.proxies is None:
+        columns, numbers, of_columns = images, NEW_CLASSES, of_images
+    else:
+        columns = Embedding.cat([objective.proxies(), objective.proxies.mixed(LABELS, OTHERS, 0.3)])
+        numbers, of_columns = torch.tensor([0, 1, 2, 3, 3, 4, 2]), [{0}, {1}, {2}, *of_images[4:]]
+    positive, negative = (torch.zeros(8, len(numbers), dtype=torch.bool) for _ in range(2))
+    for row in range(8):
+        for column in range(len(numbers)):
+            is_itself = objective.proxies is None and row == column
+            positive[row, column] = NEW_CLASSES[row] == numbers[column] and not is_itself
+            negative[row, column] = not of_images[row] & of_columns[column]
+    distance = objective.distance(images, columns)
+    torch.testing.assert_close(found, LOSSES[loss].function(distance, Pairs(positive, negative)))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from idml.distances import Cosine, Distance, Euclidean, Introspective
 from idml.embedding import Embedding, check_embedding
 from idml.errors import unknown_name
-from idml.labels import Labels, check_labels
+from idml.labels import Labels, as_members, check_labels
 from idml.losses import LOSSES
 from idml.numerics.precision import full_precision
 from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
@@ -122,6 +122,44 @@ class Objective(nn.Module):
         terms = [term._replace(weight=weight * term.weight) for term in terms]
         return self._sum([*self._terms(original, labels), *terms], dim=original.semantic.shape[1])
 
+    def with_mixed_classes(
+        self,
+        original: Embedding,
+        labels: Int[Tensor, " n"],
+        mixed: Embedding,
+        other_labels: Int[Tensor, " n"],
+        share: float | Float[Tensor, ""],
+        *,
+        label_sets: Labels | None = None,
+    ) -> Float[Tensor, ""]:
+        """J of original and mixed images together, where what lies between two classes is a class of its own.
+
+        Images mixed of the same two classes, the same one first, are of one class; its proxy is mixed like them.
+        label_sets: of mixed images; pairs whose sets meet are then no negatives.
+        """
+        _check_shares_of_the_loss(other_labels, share)
+        for embedding, given in ((original, labels), (mixed, other_labels)):
+            check_embedding(embedding)
+            _check_number(embedding, given)
+        if self.num_classes is None:
+            raise ValueError("classes between classes need num_classes, to number them after the others.")
+        own = torch.arange(self.num_classes, device=labels.device)
+        between = torch.where(labels == other_labels, labels, (1 + labels) * self.num_classes + other_labels)
+        images, numbers = Embedding.cat([original, mixed]), torch.cat([labels, between])
+        with full_precision(original.device):
+            if self.proxies is None:
+                columns, pairs = images, pairs_within(numbers)
+            else:
+                columns = Embedding.cat([self.proxies(), self.proxies.mixed(labels, other_labels, share)])
+                pairs = pairs_between(numbers, torch.cat([own, between]))
+            if label_sets is not None:
+                sets = as_members(label_sets, self.num_classes)
+                of_images = torch.cat([as_members(labels, self.num_classes), sets])
+                of_columns = of_images if self.proxies is None else torch.cat([as_members(own, len(own)), sets])
+                pairs = Pairs(pairs.positive, pairs.negative & pairs_between(of_images, of_columns).negative)
+            compared = Compared(self.distance, self._plain, images, columns)
+        return self._sum([Term(compared, pairs)], dim=original.semantic.shape[1])
+
     def compared(self, embedding: Embedding, candidates: Embedding | None = None) -> Embedding:
         """What these images are compared with: the proxies, the candidates, or themselves."""
         if self.proxies is not None:
@@ -133,6 +171,11 @@ class Objective(nn.Module):
         if self.proxies is not None:
             return pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
         return pairs_within(labels) if candidate_labels is None else pairs_between(labels, candidate_labels)
+
+    @property
+    def _plain(self) -> Distance:
+        """The distance without uncertainty, of the same base."""
+        return PLAIN_DISTANCES[getattr(self.distance, "base", None) or self._loss.base]
 
     def _terms(
         self,
@@ -148,14 +191,10 @@ class Objective(nn.Module):
         for given in (labels, other_labels, label_sets):
             if given is not None:
                 check_labels(given)
-                if len(given) != len(embedding):
-                    raise ValueError(
-                        f"there are {len(embedding)} embeddings and {len(given)} labels: give one for each."
-                    )
+                _check_number(embedding, given)
         against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
         with full_precision(embedding.device):
-            plain = PLAIN_DISTANCES[getattr(self.distance, "base", None) or self._loss.base]
-            compared = Compared(self.distance, plain, embedding, self.compared(embedding, against))
+            compared = Compared(self.distance, self._plain, embedding, self.compared(embedding, against))
             sets = None if label_sets is None else self.pairs(label_sets, against_labels)
 
             def of(given: Labels, weight: float | Tensor) -> Term:
@@ -217,6 +256,11 @@ def _check_options(kind: str, given: Mapping[str, Any], function: Callable[..., 
         nobody = torch.zeros(1, 1, dtype=torch.bool)
         options = {name: value for name, value in given.items() if not isinstance(value, torch.Generator)}
         function(torch.ones(1, 1), Pairs(nobody, nobody), **options)
+
+
+def _check_number(embedding: Embedding, labels: Tensor) -> None:
+    if len(labels) != len(embedding):
+        raise ValueError(f"there are {len(embedding)} embeddings and {len(labels)} labels: give one for each.")
 
 
 def _check_shares_of_the_loss(other_labels: object, share: float | Tensor | None) -> None:

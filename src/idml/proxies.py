@@ -1,7 +1,9 @@
 """Learned class representatives (Movshovitz-Attias et al., ICCV 2017)."""
 
 import torch
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from idml.embedding import Embedding
 
@@ -31,3 +33,11 @@ class Proxies(nn.Module):
         if self.uncertainty is None:
             return Embedding.certain(self.semantic)
         return Embedding(self.semantic, self.uncertainty)
+
+    def mixed(self, own: Int[Tensor, " n"], other: Int[Tensor, " n"], share: float | Float[Tensor, ""]) -> Embedding:
+        """Representatives of classes that lie between two, `share` of the first (Gu et al., AAAI 2021)."""
+        directions = normalize(self.semantic, dim=1)
+        semantic = directions[other].lerp(directions[own], share)
+        if self.uncertainty is None:
+            return Embedding.certain(semantic)
+        return Embedding(semantic, self.uncertainty[other].lerp(self.uncertainty[own], share))

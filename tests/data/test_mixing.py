@@ -71,6 +71,20 @@ def test_sets_of_sets_are_united():
     assert mixing.label_sets(as_members([{0, 1}, {2}], 4), 4).tolist() == [[True, True, True, False]] * 2
 
 
+@given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 2**31))
+def test_images_of_a_class_find_partners_beside_each_other(groups, together, seed):
+    generator = torch.Generator().manual_seed(seed)
+    partner = draw_mixing(groups * together, together=together, generator=generator).partner
+    assert sorted(partner.tolist()) == list(range(groups * together))
+    for own, other in zip(range(0, groups * together, together), partner[::together].tolist(), strict=True):
+        assert partner[own : own + together].tolist() == list(range(other, other + together))
+
+
+def test_groups_that_do_not_divide_the_batch_are_refused():
+    with pytest.raises(ValueError, match="7 images do not divide into groups of 4"):
+        draw_mixing(7, together=4)
+
+
 def test_remix_gives_the_label_to_the_rare_class():
     counts = torch.tensor([300, 10])
     labels = torch.tensor([0, 1] * 20)

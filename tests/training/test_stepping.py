@@ -38,6 +38,8 @@ MIXINGS = {
     "partners apart": MixingConfig(mixing="mixup", partner_negatives=False),
     "sets": MixingConfig(mixing="mixup", mixed_labels="sets"),
     "shares": MixingConfig(mixing="mixup", mixed_labels="shares"),
+    "classes": MixingConfig(mixing="mixup", mixed_labels="classes"),
+    "classes, partners apart": MixingConfig(mixing="mixup", mixed_labels="classes", partner_negatives=False),
 }
 
 

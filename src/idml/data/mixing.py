@@ -100,16 +100,23 @@ def draw_mixing(
     *,
     concentration: float = 1.0,
     per_image: bool = False,
+    together: int = 1,
     generator: torch.Generator | None = None,
     device: torch.device | str | None = None,
 ) -> Mixing:
-    """Partners by a random permutation, shares by λ ~ Beta(a, a), one a batch unless `per_image`."""
+    """Partners by a random permutation, shares by λ ~ Beta(a, a), one a batch unless `per_image`.
+
+    together: so many images that stand beside each other, those of a class, have partners beside each other.
+    """
     if images < 1:
         raise ValueError(f"a mixing of {images} images: give at least 1.")
+    if together < 1 or images % together:
+        raise ValueError(f"{images} images do not divide into groups of {together}: change one of them.")
     if not 0 < concentration < float("inf"):
         raise ValueError(f"concentration is {concentration}: Beta(a, a) needs a above 0.")
     source = generator.device if generator is not None else torch.device(device or "cpu")
-    partner = torch.randperm(images, generator=generator, device=source)
+    groups = torch.randperm(images // together, generator=generator, device=source)
+    partner = (groups[:, None] * together + torch.arange(together, device=source)).reshape(-1)
     parameters = torch.full((images if per_image else 1, 2), float(concentration), device=source)
     share = torch._sample_dirichlet(parameters, generator=generator)[:, 0]  # pyright: ignore[reportPrivateImportUsage]
     share = share.expand(images)

@@ -137,11 +137,12 @@ class MixingConfig:
     mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
     mixed images, compared with proxies, or where a loss has none with mixed_against; unless partner_negatives, no pair
     whose label sets meet is a negative in it. "sets" (of classes that have more
-    than smallest_share) and "shares" label all images so, originals and mixed ones compared together.
+    than smallest_share) and "shares" label all images so, originals and mixed ones compared together. So does
+    "classes", where each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
     """
 
     mixing: Literal["none", "mixup", "cutmix", "features"] = "none"
-    mixed_labels: Literal["loss_shares", "sets", "shares"] = "loss_shares"
+    mixed_labels: Literal["loss_shares", "sets", "shares", "classes"] = "loss_shares"
     mixed_against: Literal["mixed", "originals"] = "mixed"
     mixed_weight: float = 1.0
     partner_negatives: bool = True

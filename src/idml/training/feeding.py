@@ -67,7 +67,12 @@ class Feed:
         labels = self.device_labels[sent(places, self.device_labels.device)]
         if self.mixing.mixing == "none":
             return Batch(images, None, labels, None)
-        mixing = draw_mixing(len(places), concentration=self.mixing.concentration, generator=generator)
+        mixing = draw_mixing(
+            len(places),
+            concentration=self.mixing.concentration,
+            together=self._images_of_a_class,
+            generator=generator,
+        )
         if self.mixing.mixing == "features":
             return Batch(images, None, labels, _on(mixing, images.device))
         own = own_share(mixing.partner)
@@ -81,6 +86,11 @@ class Feed:
         mixed, pasted = paste(images, partners, local, generator=generator)
         share = pasted.share[:1].expand(len(places))
         return Batch(images, mixed, labels, replace(mixing, share=share, label_share=share))
+
+    @property
+    def _images_of_a_class(self) -> int:
+        """That are mixed with those of one other class, so that the new class between both has as many."""
+        return (self.data.per_class or 1) if self.mixing.mixed_labels == "classes" else 1
 
     def _cuts(
         self, places: Int[Tensor, " g"], generator: torch.Generator

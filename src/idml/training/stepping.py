@@ -87,17 +87,21 @@ def loss_of(
         return objective(original, labels)
     classes = objective.num_classes
     assert classes is not None
+    others = mixing.other_labels(labels)
+    sets = None if config.partner_negatives else mixing.label_sets(labels, classes)
     if config.mixed_labels == "loss_shares":
         return objective.with_mixed(
             original,
             labels,
             mixed,
-            mixing.other_labels(labels),
+            others,
             mixing.batch_share,
             weight=config.mixed_weight,
-            label_sets=None if config.partner_negatives else mixing.label_sets(labels, classes),
+            label_sets=sets,
             against_originals=config.mixed_against == "originals",
         )
+    if config.mixed_labels == "classes":
+        return objective.with_mixed_classes(original, labels, mixed, others, mixing.batch_share, label_sets=sets)
     members = as_members(labels, classes)
     if config.mixed_labels == "sets":
         mixed_members = mixing.label_sets(labels, classes, smallest_share=config.smallest_share)
