@@ -174,6 +174,7 @@ def test_the_proxy_of_a_class_between_two_is_mixed_like_its_images(loss, learn_p
     objective = Objective(loss, Introspective(), 3, 4, 4, learn_proxy_uncertainty=learn_proxy_uncertainty)
     images = Embedding.cat([random_images(4, 0), random_images(4, 1)])
     found = objective.with_mixed_classes(images[:4], LABELS, images[4:], OTHERS, 0.3)
+    assert objective.proxies is not None
     proxies = objective.proxies()
     direction = torch.nn.functional.normalize(proxies.semantic, dim=1)
     columns = [proxies]

@@ -1,16 +1,13 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from idml import Embedding, Objective
 from idml.distances import Cosine, Euclidean, Introspective
 from idml.labels import as_members
 from idml.losses import LOSSES
-from idml.pairs import Pairs, pairs_within
+from idml.pairs import pairs_within
 from idml.scales import SCALES, Compared, Term
-from idml.scales import balanced as balanced_terms
-from idml.scales import kept as kept_terms
+from idml.scales import relative as relative_terms
 
 LABELS = torch.arange(12) % 4
 
@@ -41,45 +38,17 @@ def compared(embedding: Embedding, distance: Introspective) -> Compared:
     return Compared(distance, Cosine() if distance.base == "cosine" else Euclidean(), embedding, embedding)
 
 
-def kept(found: Compared, pairs: Pairs) -> torch.Tensor:
-    (distance,) = kept_terms([Term(found, pairs)])
-    return distance
-
-
-def balanced(found: Compared, pairs: Pairs) -> torch.Tensor:
-    (distance,) = balanced_terms([Term(found, pairs)])
+def relative(found: Compared) -> torch.Tensor:
+    (distance,) = relative_terms([Term(found, pairs_within(LABELS))])
     return distance
 
 
 @pytest.mark.parametrize("base", ["euclidean", "cosine"])
-def test_kept_distances_have_the_mean_of_plain_ones(base):
+def test_relative_distances_have_the_mean_of_plain_ones(base):
     found = compared(some_embedding(), Introspective(base, tau=2.0))
-    scaled = kept(found, pairs_within(LABELS))
+    scaled = relative(found)
     assert scaled.sum().item() == pytest.approx(float(found.plain.sum()))
     torch.testing.assert_close(scaled, found.distance * found.plain.sum() / found.distance.sum().detach())
-
-
-@pytest.mark.parametrize("base", ["euclidean", "cosine"])
-def test_balanced_distances_have_the_means_of_plain_positives_and_negatives(base):
-    found, pairs = compared(some_embedding(), Introspective(base, tau=2.0)), pairs_within(LABELS)
-    scaled = balanced(found, pairs)
-    for chosen in (pairs.positive, pairs.negative):
-        assert scaled[chosen].mean().item() == pytest.approx(float(found.plain[chosen].mean()))
-
-
-@given(st.integers(0, 100), st.floats(0.1, 0.9))
-def test_pairs_that_are_both_take_the_mean_of_both_factors(seed, share):
-    found = compared(some_embedding(seed=seed), Introspective("cosine", tau=2.0))
-    pairs = pairs_within(LABELS)
-    positive = pairs.positive.double() * share + pairs.negative.double() * (1 - share) * 0.5
-    mixed = Pairs(positive, 1 - torch.eye(12, dtype=torch.float64) - positive)
-    scaled = balanced(found, mixed)
-    factors = [
-        (weights * found.plain).sum() / (weights * found.of_uncertainty).sum()
-        for weights in (mixed.positive, mixed.negative)
-    ]
-    expected = found.distance * (mixed.positive * factors[0] + mixed.negative * factors[1])
-    torch.testing.assert_close(scaled, expected)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -122,64 +91,66 @@ def test_a_batch_without_negatives_or_positives_has_a_loss(labels, scale):
     assert torch.isfinite(value)
 
 
-def test_uncertainty_that_all_pairs_share_is_worth_nothing_where_distances_are_balanced():
-    """Rotated copies of one image and its negative: every positive pair, and every negative one, is alike."""
-    angle = torch.arange(6, dtype=torch.float64) * torch.pi / 3
-    s = torch.stack([angle.cos(), angle.sin()], dim=1)
-    labels = torch.arange(6) % 2  # pairs of a class are 120° apart, others 60° or 180°
+def test_uncertainty_that_all_pairs_share_is_worth_nothing_where_all_are_equally_far():
+    s = torch.eye(6, dtype=torch.float64)  # every pair is at distance √2
     u = torch.full((6, 3), 0.4, dtype=torch.float64, requires_grad=True)
-    pairs = pairs_within(labels)
-    only_positive = Pairs(pairs.positive, torch.zeros_like(pairs.negative))
     found = compared(Embedding(s, u), Introspective("euclidean", tau=1.0))
-    (balanced_gradient,) = torch.autograd.grad(balanced(found, only_positive).sum(), u)
-    found = compared(Embedding(s, u), Introspective("euclidean", tau=1.0))
-    (kept_gradient,) = torch.autograd.grad(kept(found, only_positive).sum(), u)
-    torch.testing.assert_close(balanced_gradient, torch.zeros_like(u), rtol=0, atol=1e-12)
-    assert kept_gradient.abs().min() > 0.1
+    is_pair = ~torch.eye(6, dtype=torch.bool)
+    (of_shrunken,) = torch.autograd.grad(found.distance[is_pair].sum(), u, retain_graph=True)
+    (distance,) = relative_terms([Term(found, pairs_within(torch.arange(6) % 2))])
+    (of_relative,) = torch.autograd.grad(distance[is_pair].sum(), u)
+    torch.testing.assert_close(of_relative, torch.zeros_like(u), rtol=0, atol=1e-12)
+    assert of_shrunken.abs().min() > 0.1
+
+
+def test_gradients_of_uncertainty_are_those_of_the_loss_and_agree_with_finite_differences():
+    embedding = some_embedding()
+    s, u = embedding.semantic.detach(), embedding.uncertainty
+    assert u is not None
+
+    def value(uncertainty: torch.Tensor) -> torch.Tensor:
+        found = compared(Embedding(s, uncertainty), Introspective("euclidean", tau=2.0))
+        return (relative(found) * torch.arange(144, dtype=torch.float64).reshape(12, 12).sin()).sum()
+
+    assert torch.autograd.gradcheck(value, u)
 
 
 def test_the_semantic_gradient_is_that_of_the_softened_distance_times_a_constant():
     embedding = some_embedding()
-    distance, pairs = Introspective("cosine", tau=2.0), pairs_within(LABELS)
-    found = compared(embedding, distance)
-    (ours,) = torch.autograd.grad(balanced(found, pairs)[0, 4], embedding.semantic, retain_graph=True)
+    found = compared(embedding, Introspective("cosine", tau=2.0))
+    (ours,) = torch.autograd.grad(relative(found)[0, 4], embedding.semantic, retain_graph=True)
     (softened,) = torch.autograd.grad(found.distance[0, 4], embedding.semantic)
-    factor = found.plain[pairs.positive].sum() / found.of_uncertainty[pairs.positive].sum()
-    torch.testing.assert_close(ours, softened * factor.detach())
+    torch.testing.assert_close(ours, softened * (found.plain.sum() / found.of_uncertainty.sum()).detach())
 
 
 def test_labels_may_be_sets_or_shares():
     members = as_members(LABELS, 4)
     embedding = some_embedding()
     numbers, sets, shares = (
-        objective("multi_similarity", "balanced")(embedding, labels) for labels in (LABELS, members, members.double())
+        objective("multi_similarity", "relative")(embedding, labels) for labels in (LABELS, members, members.double())
     )
     torch.testing.assert_close(numbers, sets)
     torch.testing.assert_close(numbers, shares)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("scale", ["shrunken", "kept"])
-def test_the_loss_with_mixed_images_is_the_sum_of_two(loss, scale):
+def test_the_loss_with_mixed_images_is_the_sum_of_two(loss):
     original, mixed, other = some_embedding(), some_embedding(2.0, seed=1), LABELS.roll(1)
-    ours = objective(loss, scale)
+    ours = objective(loss, "shrunken")
     value = ours.with_mixed(original, LABELS, mixed, other, 0.3, weight=0.5)
     ours.miner_options = drawn(loss)
     expected = ours(original, LABELS) + 0.5 * ours(mixed, LABELS, other, 0.3)
     torch.testing.assert_close(value, expected)
 
 
-def test_balanced_means_are_those_of_originals_and_mixed_images_together():
+def test_the_mean_is_that_of_originals_and_mixed_images_together():
     distance, pairs = Introspective("euclidean", tau=2.0), pairs_within(LABELS)
     others = pairs_within(LABELS.roll(1))
     original, mixed = compared(some_embedding(), distance), compared(some_embedding(3.0, seed=1), distance)
     terms = [Term(original, pairs), Term(mixed, pairs, 0.3), Term(mixed, others, 0.7)]
-    scaled = balanced_terms(terms)
-    for kind in ("positive", "negative"):
-        weights = [term.weight * getattr(term.pairs, kind) for term in terms]
-        ours = sum((weight * one).sum().item() for weight, one in zip(weights, scaled, strict=True))
-        plain = sum((w * term.compared.plain).sum().item() for w, term in zip(weights, terms, strict=True))
-        assert ours == pytest.approx(plain)
+    scaled = relative_terms(terms)
+    ours = sum(term.weight * one.sum().item() for term, one in zip(terms, scaled, strict=True))
+    assert ours == pytest.approx(sum(term.weight * term.compared.plain.sum().item() for term in terms))
     clean_share, mixed_share = (
         (one / term.compared.plain.clamp(min=1e-9)).mean().item() for one, term in zip(scaled[:2], terms, strict=False)
     )
@@ -187,11 +158,11 @@ def test_balanced_means_are_those_of_originals_and_mixed_images_together():
 
 
 def test_an_unknown_scale_is_named():
-    with pytest.raises(ValueError, match="unknown distance_scale 'keep': did you mean 'kept'"):
-        Objective("contrastive", Introspective(), distance_scale="keep")
+    with pytest.raises(ValueError, match="unknown distance_scale 'relativ': did you mean 'relative'"):
+        Objective("contrastive", Introspective(), distance_scale="relativ")
 
 
 def test_a_plain_distance_has_no_scale_to_bring_back():
     embedding = some_embedding()
-    values = [Objective("contrastive", distance_scale=scale)(embedding, LABELS) for scale in ("shrunken", "balanced")]
+    values = [Objective("contrastive", distance_scale=scale)(embedding, LABELS) for scale in ("shrunken", "relative")]
     assert values[0] == values[1]

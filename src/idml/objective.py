@@ -30,7 +30,7 @@ class Objective(nn.Module):
     loss: a key of `LOSSES`. distance: None for the loss's plain default; `Introspective()` takes
     the loss's base. num_classes and dim: needed by losses with proxies, unused by the others.
     miner_options: keywords of the loss's default miner. learn_proxy_uncertainty: give proxies an
-    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "kept" or "balanced" bring
+    uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "relative" brings
     introspective distances to the scale of plain ones (`idml.scales`); "shrunken" leaves them as they are.
     loss_options: keywords of the loss function, such as `margin=0.2`.
 
@@ -114,7 +114,7 @@ class Objective(nn.Module):
     ) -> Float[Tensor, ""]:
         """J(original) + weight · (share·J(mixed, labels) + (1 − share)·J(mixed, other_labels)), of one batch.
 
-        That is the sum of two calls, but for balanced distances, whose means are those of the whole batch.
+        That is the sum of two calls, but for relative distances, whose mean is that of the whole batch.
         """
         candidates = (original, labels) if against_originals else None
         _check_shares_of_the_loss(other_labels, share)

@@ -2,7 +2,7 @@
 
 Uncertainty only ever shrinks a distance. A negative pair at 1.1 that counts as 0.9 violates a margin of 1, so
 the network pushes all negatives apart until its embedding has lost most of its dimensions; and claiming
-uncertainty makes every positive pair closer, which costs nothing. Both scales below divide by mean weights.
+uncertainty makes every positive pair closer, which costs nothing. Relative distances are divided by a mean weight.
 """
 
 from __future__ import annotations
@@ -68,49 +68,24 @@ def shrunken(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     return [term.compared.distance for term in terms]
 
 
-def kept(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
-    """In each term the mean distance is that of plain distances."""
-    return [_kept(term.compared) for term in terms]
+def relative(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
+    """Over all pairs of a batch, of mixed images too, the mean distance is that of plain distances.
 
-
-def _kept(compared: Compared) -> Float[Tensor, "n m"]:
-    distance, plain = compared.distance, compared.plain
-    return distance / _mean_weight([(distance.detach(), plain, torch.ones_like(plain))])
-
-
-def balanced(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
-    """Over the whole batch the mean distance of positive pairs is that of their plain distances, and so is that of
-    negative pairs.
-
-    The means are learned through: uncertainty that all pairs share changes nothing, and is worth nothing; what
-    counts is which pair is more ambiguous than others of its kind. Pairs that are both, by shares, take the mean.
+    Uncertainty learns through that mean, so that what all pairs share is worth little: what counts is which pair is
+    more ambiguous than others.
     """
-    of_positive, of_negative = (
-        _mean_weight([(at.of_uncertainty, at.plain, weight * getattr(pairs, kind)) for at, pairs, weight in terms])
-        for kind in ("positive", "negative")
+    mean_weight = _mean_weight(terms)
+    return [term.compared.distance / mean_weight for term in terms]
+
+
+SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {"shrunken": shrunken, "relative": relative}
+
+
+def _mean_weight(terms: Sequence[Term]) -> Float[Tensor, ""]:
+    """Σ softened / Σ plain over the pairs of all terms, not below `LEAST_MEAN_WEIGHT`; 1 where all is at distance 0."""
+    softened, plain = (
+        torch.stack([term.weight * getattr(term.compared, kind).sum() for term in terms]).sum()
+        for kind in ("of_uncertainty", "plain")
     )
-    found = []
-    for term in terms:
-        distance = term.compared.distance
-        positive, negative = (weights.to(distance.dtype) for weights in (term.pairs.positive, term.pairs.negative))
-        whole = (positive + negative).clamp(min=torch.finfo(distance.dtype).tiny)
-        found.append(distance * (positive / of_positive + negative / of_negative) / whole)
-    return found
-
-
-SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {
-    "shrunken": shrunken,
-    "kept": kept,
-    "balanced": balanced,
-}
-
-
-def _mean_weight(parts: Sequence[tuple[Tensor, Tensor, Tensor]]) -> Float[Tensor, ""]:
-    """Σ softened / Σ plain over the pairs of all parts, not below `LEAST_MEAN_WEIGHT`; 1 where there are none.
-
-    parts: softened distances, plain distances, and how much each pair counts.
-    """
-    softened = torch.stack([(counts * part).sum() for part, _, counts in parts]).sum()
-    plain = torch.stack([(counts * part).sum() for _, part, counts in parts]).sum()
     share = softened / plain.clamp(min=torch.finfo(plain.dtype).tiny)
     return torch.where(plain > 0, share, 1.0).clamp(min=LEAST_MEAN_WEIGHT)

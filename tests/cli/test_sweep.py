@@ -143,13 +143,15 @@ def test_a_sweep_of_failures_alone_is_a_failure(idml, cache, trial):
     assert "all 3 runs failed, the first with: the loss is nan: lower lr" in errors
 
 
-def test_validation_classes_may_be_the_first_half_or_a_share(idml, cache, trial):
+def test_validation_classes_may_be_the_first_half_a_share_or_folds(idml, cache, trial):
     words = ("sweep", "digits", "--data", cache, "--seeds", 1, *QUICK)
     assert idml(*words, "--validate", "first")[0] == 0
     assert idml(*words, "--validate", "0.5")[0] == 0
-    first, share = (config.data for config in trial.calls)
+    assert idml(*words, "--validate", "2-fold")[0] == 0
+    first, share, folds = (config.data for config in trial.calls)
     assert (first.validation_half, first.validation_share) == ("first", 0)
     assert (share.validation_half, share.validation_share) == ("none", 0.5)
+    assert (folds.validation_half, folds.validation_share, folds.validation_folds) == ("none", 0, 2)
 
 
 @pytest.mark.parametrize(

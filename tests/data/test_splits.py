@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from idml.data.splits import check_validation_split, held_out_classes
+from idml.data.splits import Fold, check_validation_split, held_out_classes
 
 LABELS = torch.arange(60) % 20 * 3
 ROWS = torch.arange(60) + 100
@@ -27,6 +27,23 @@ def test_halves_go_by_class_number():
     again = held_out_classes(ROWS, LABELS, share="second half")
     assert torch.equal(again[0], validation)
     assert torch.equal(again[1], training)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 10])
+def test_folds_hold_out_every_class_once_in_the_order_of_their_numbers(parts):
+    folds = [held_out_classes(ROWS, LABELS, share=Fold(part, parts)) for part in range(parts)]
+    held_out = [LABELS[validation - 100].unique() for _, validation in folds]
+    assert torch.equal(torch.cat(held_out), LABELS.unique())
+    for (training, _), classes in zip(folds, held_out, strict=True):
+        assert not torch.isin(LABELS[training - 100], classes).any()
+    again = held_out_classes(ROWS, LABELS, share=Fold(parts + 1, parts))
+    assert torch.equal(again[1], folds[1][1])
+
+
+@pytest.mark.parametrize("parts", [1, 11])
+def test_parts_too_few_or_too_many_are_refused(parts):
+    with pytest.raises(ValueError, match=f"20 classes cannot be parted in {parts}, .*: give 2 to 10 folds"):
+        held_out_classes(ROWS, LABELS, share=Fold(0, parts))
 
 
 @pytest.mark.parametrize("share", [0.001, 0.999])

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -52,6 +54,26 @@ def test_frozen_batch_norm_keeps_its_statistics_through_training(is_frozen):
     is_kept = all(torch.equal(old, new) for old, new in zip(before, statistics(backbone), strict=True))
     assert is_kept is is_frozen
     assert all(parameter.grad is not None for parameter in backbone.parameters())  # scale and shift are learned
+
+
+def test_frozen_layers_learn_nothing_and_keep_their_statistics():
+    backbone = Backbone("test_resnet", frozen_batch_norm=False, frozen_layers=["conv1", "bn1", "layer1.0"])
+    for _ in range(2):  # as training does between warming up and training all
+        backbone.requires_grad_(False).requires_grad_(True)
+        backbone.eval().train()
+    before = backbone.network.bn1.running_mean.clone(), backbone.network.layer2[0].bn1.running_mean.clone()
+    backbone(torch.rand(4, 3, 64, 64)).square().mean().backward()
+    for name, parameter in backbone.network.named_parameters():
+        is_frozen = name.startswith(("conv1.", "bn1.", "layer1.0."))
+        assert (parameter.grad is None) == is_frozen, name
+    assert torch.equal(backbone.network.bn1.running_mean, before[0])
+    assert not torch.equal(backbone.network.layer2[0].bn1.running_mean, before[1])
+
+
+@pytest.mark.parametrize(("name", "hint"), [("layr1", " did you mean 'layer1'?"), ("", ""), ("stem_of_it_all", "")])
+def test_unknown_layers_to_freeze_are_refused(name, hint):
+    with pytest.raises(ValueError, match=re.escape(f"unknown layer {name!r} in frozen_layers:{hint} Known: conv1, ")):
+        Backbone("test_resnet", frozen_layers=[name])
 
 
 def test_preprocessing_is_the_networks_own():

@@ -120,7 +120,16 @@ def test_it_runs_inside_distributed_data_parallel(tmp_path):
 @pytest.mark.parametrize(
     ("backbone", "options"),
     [
-        ("test_resnet", {"pooling": "gem", "form": LITERAL, "frozen_batch_norm": False}),
+        (
+            "test_resnet",
+            {
+                "pooling": "gem",
+                "form": LITERAL,
+                "frozen_batch_norm": False,
+                "frozen_layers": ["conv1"],
+                "semantic_normalise": True,
+            },
+        ),
         ("test_vit", {"pooling": "class_token", "uncertainty_dim": None}),
     ],
 )

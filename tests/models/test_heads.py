@@ -27,6 +27,14 @@ def test_the_literal_form_is_two_linear_layers():
     )
 
 
+def test_a_normalised_semantic_embedding_does_not_know_the_scale_and_shift_of_features():
+    feature = torch.randn(5, 16)
+    for is_normalised in (True, False):
+        heads = Heads(16, dim=8, uncertainty_dim=None, semantic_normalise=is_normalised)
+        found, changed = heads(feature).semantic, heads(7 * feature + 3).semantic
+        assert torch.allclose(found, changed, atol=1e-4) is is_normalised
+
+
 def test_a_plain_model_has_no_uncertainty():
     assert Heads(32, dim=6, uncertainty_dim=None)(features()).uncertainty is None
 

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from idml.losses import LOSSES
 from idml.recipes import RECIPES, recipe
-from idml.recipes.cub import HEAD_RATE, PROXY_RATE
-from idml.training.config import MixingConfig
+from idml.recipes.cub import HEAD_RATE, PROXY_RATE, UNCERTAINTY_RATE
+from idml.training.parts import MixingConfig
 
 CUB = [name for name in RECIPES if name.startswith("cub-")]
 
@@ -20,7 +22,8 @@ def test_a_baseline_differs_in_uncertainty_and_mixing_alone(name):
     assert ours.objective.introspective
     assert not plain.objective.introspective
     assert plain.mixing == MixingConfig()
-    assert (plain.data, plain.optimiser, plain.run) == (ours.data, ours.optimiser, ours.run)
+    assert (plain.data, plain.run) == (ours.data, ours.run)
+    assert replace(plain.optimiser, uncertainty_factor=ours.optimiser.uncertainty_factor) == ours.optimiser
     assert (plain.objective.loss, plain.objective.loss_options) == (ours.objective.loss, ours.objective.loss_options)
     assert (plain.model.backbone, plain.model.dim, plain.model.pooling) == (
         ours.model.backbone,
@@ -32,6 +35,7 @@ def test_a_baseline_differs_in_uncertainty_and_mixing_alone(name):
 def test_variants_of_a_run_share_one_baseline():
     config = recipe("cub-proxy-anchor")
     changed = config.with_changes(["tau=9", "uncertainty_level=2", "mixing=cutmix", "mixed_weight=0.5", "gamma=7"])
+    changed = changed.with_changes(["uncertainty_factor=3", "distance_scale=relative", "learn_proxy_uncertainty=true"])
     assert changed.plain() == config.plain()
 
 
@@ -39,8 +43,13 @@ def test_variants_of_a_run_share_one_baseline():
 def test_new_layers_and_proxies_learn_at_the_same_rates_whatever_the_backbone_does(name):
     optimiser = recipe(name).optimiser
     assert optimiser.lr * optimiser.head_factor == pytest.approx(HEAD_RATE)
-    assert optimiser.lr * optimiser.uncertainty_factor == pytest.approx(HEAD_RATE)
     assert optimiser.lr * optimiser.proxy_factor == pytest.approx(PROXY_RATE)
+
+
+@pytest.mark.parametrize("name", [name for name in CUB if not name.endswith("-plain")])
+def test_uncertainty_learns_more_slowly_than_other_new_layers(name):
+    optimiser = recipe(name).optimiser
+    assert UNCERTAINTY_RATE <= optimiser.lr * optimiser.uncertainty_factor * (1 + 1e-9) < HEAD_RATE
 
 
 def test_recipes_are_described():

@@ -171,3 +171,23 @@ def test_numbers_without_meaning_become_null(tmp_path):
     lab.append(line(scores={"map_at_r": float("nan")}, epochs=[{"epoch": 1, "loss": float("inf")}]))
     assert lab.lines()[0]["scores"] == {"map_at_r": None}
     assert lab.lines()[0]["epochs"] == [{"epoch": 1, "loss": None}]
+
+
+@pytest.mark.parametrize(
+    ("idle", "telling"),
+    [
+        (
+            ["introspective=false"],
+            ["tau=7", "uncertainty_factor=3", "uncertainty_level=none", "distance_scale=relative"],
+        ),
+        (["mixing=none"], ["mixed_weight=0.5", "concentration=3"]),
+    ],
+)
+def test_settings_without_effect_make_no_other_run(idle, telling):
+    def known_as(changes: list[str]) -> str:
+        return identity(stored(recipe("digits").with_changes(changes)), "", "")
+
+    assert known_as([*idle, *telling]) == known_as(idle)
+    for change in telling:
+        assert known_as([change]) != known_as([])
+        assert known_as([*idle, "lr=1", change]) != known_as(idle)

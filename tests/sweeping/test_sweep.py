@@ -186,6 +186,18 @@ def test_hopeless_runs_are_stopped_once_three_have_finished(cache, lab):
     assert [line["stopped"] for line in lines] == [None] * 5
 
 
+def test_runs_on_harder_classes_are_compared_among_themselves(cache, lab):
+    bases = arms_of_recipes(["digits"], ["epochs=4"], validation={"validation_folds": 2})
+    plan = Plan(make_arms(bases, [read_over("tau=1,3,5,90")]), (0, 1), cache)
+
+    def score(config: Config, epoch: int) -> float:
+        return score_of(config, epoch) / (1 + 9 * config.run.seed)
+
+    lines = sweep(plan, lab, device=CPU, trial=FakeTrial(score=score))
+    assert [line["stopped"] for line in lines] == [None, None, None, 1] * 2
+    assert {result.arm: result.finished for result in summarise(lines)}["tau=1"] == [0, 1]
+
+
 def test_runs_of_other_sweeps_in_the_log_stop_nobody(cache, lab):
     sweep(plan_of(cache, "tau=3,4,5", seeds=[0]), lab, device=CPU, trial=FakeTrial())
     (line,) = sweep(plan_of(cache, "tau=90", seeds=[0]), lab, device=CPU, trial=FakeTrial())

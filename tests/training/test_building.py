@@ -53,6 +53,17 @@ def test_what_cannot_be_scored_in_the_end_is_refused_before_training(cache, tmp_
     assert not (tmp_path / "run").exists()
 
 
+def test_with_folds_each_seed_holds_out_other_classes(cache):
+    config = recipe("digits").with_changes(["validation_folds=2"])
+    held_out = [
+        set(cache.labels[training_and_validation_rows(config.with_changes({"seed": seed}), cache)[1]].tolist())
+        for seed in range(3)
+    ]
+    assert not held_out[0] & held_out[1]
+    assert held_out[0] | held_out[1] == set(cache.labels[cache.rows("train")].tolist())
+    assert held_out[2] == held_out[0]
+
+
 @pytest.mark.parametrize("change", ["validation_half=first", "validation_share=0.1"])
 def test_validation_classes_of_single_images_are_refused_before_training(cache, change):
     with pytest.raises(ValueError, match="none of the .* validation images has another one of its class to find"):

@@ -124,6 +124,7 @@ def test_recipes_are_complete_and_survive_json(name):
         ("loss_options.bins=20", "unknown option of the proxy_anchor loss 'bins'"),
         ("loss_options.margin=x", "loss_options.margin is 'x': give a value of type float."),
         ("validation_share=2", "validation_share is 2.0"),
+        ("validation_folds=1", "validation_folds is 1: give at least 2."),
         ("validation_split=test", "choosing a model on the 'test' split would make its final score too good"),
         ("select=best", "Test classes are never selected on"),
     ],
@@ -131,6 +132,12 @@ def test_recipes_are_complete_and_survive_json(name):
 def test_mistakes_are_named(change, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Config().with_changes([change])
+
+
+def test_classes_are_held_out_in_one_way():
+    for change in ("validation_half=first", "validation_share=0.2"):
+        with pytest.raises(ValueError, match="hold out classes in one way"):
+            Config().with_changes(["validation_folds=5", change])
 
 
 def test_saved_configs_with_unknown_keys_are_refused():

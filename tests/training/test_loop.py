@@ -199,6 +199,15 @@ def test_a_step_of_accumulated_batches_follows_their_mean_gradient(cache, monkey
         torch.testing.assert_close(found, torch.stack(parts).mean(dim=0))
 
 
+def test_frozen_layers_of_the_backbone_stay_as_they_are(cache):
+    run = run_of(small("frozen_layers=conv1,bn1,layer1", "weight_decay=0.1", "average=0.9"), cache)
+    network = run.model.backbone.network
+    first, last = copies(network.layer1.parameters()), copies(network.layer4.parameters())
+    run.go()
+    assert are_same(network.layer1.parameters(), first)
+    assert not are_same(network.layer4.parameters(), last)
+
+
 def test_only_new_layers_are_trained_while_warming_up(cache):
     run = run_of(small("warm_up_epochs=2"), cache)
     backbone, heads = copies(run.model.backbone.parameters()), copies(run.model.heads.parameters())

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from idml.training.config import OptimiserConfig
+from idml.training.parts import OptimiserConfig
 from idml.training.schedule import optimiser_for, set_learning_rates
 
 CPU = torch.device("cpu")

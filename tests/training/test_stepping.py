@@ -10,8 +10,8 @@ from idml.distances import Introspective
 from idml.losses import contrastive_loss, proxy_nca_loss
 from idml.models.heads import LITERAL, Heads
 from idml.pairs import Pairs, pairs_between
-from idml.training.config import MixingConfig
 from idml.training.feeding import Batch
+from idml.training.parts import MixingConfig
 from idml.training.stepping import loss_and_gradients
 
 CLASSES = 4

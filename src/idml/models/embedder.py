@@ -36,6 +36,8 @@ class Embedder(nn.Module):
     weights: of the backbone: "pretrained", a file (.safetensors, or from torch.save), or None for random ones.
     pooling: "average", "max", "average_max", "gem", or "class_token" for transformers that have one.
     frozen_batch_norm: batch-norm keeps its statistics through training; False for a backbone with random weights.
+    frozen_layers: of the backbone, by name: they are never trained.
+    semantic_normalise: LayerNorm on the pooled feature that the semantic head sees.
     form: how the uncertainty head is attached.
     image_size: of the crops; None is what the backbone was made for.
 
@@ -56,15 +58,23 @@ class Embedder(nn.Module):
         *,
         pooling: str = "average_max",
         frozen_batch_norm: bool = True,
+        frozen_layers: Sequence[str] = (),
+        semantic_normalise: bool = False,
         form: UncertaintyForm = STABILISED,
         image_size: int | None = None,
     ):
         super().__init__()
-        self.backbone = Backbone(backbone, weights, image_size=image_size, frozen_batch_norm=frozen_batch_norm)
+        self.backbone = Backbone(
+            backbone,
+            weights,
+            image_size=image_size,
+            frozen_batch_norm=frozen_batch_norm,
+            frozen_layers=frozen_layers,
+        )
         self.preprocessing: Preprocessing = self.backbone.preprocessing
         self.normalise = Normalise(self.preprocessing)
         self.pooling = Pooling(pooling, prefix_tokens=self.backbone.prefix_tokens)
-        self.heads = Heads(self.backbone.width, dim, uncertainty_dim, form=form)
+        self.heads = Heads(self.backbone.width, dim, uncertainty_dim, semantic_normalise=semantic_normalise, form=form)
         self.calibration: Calibration | None = None
         self.distance: Introspective | None = None
         self.class_names: list[str] | None = None
@@ -74,6 +84,8 @@ class Embedder(nn.Module):
             "uncertainty_dim": uncertainty_dim,
             "pooling": pooling,
             "frozen_batch_norm": frozen_batch_norm,
+            "frozen_layers": list(frozen_layers),
+            "semantic_normalise": semantic_normalise,
             "form": asdict(form),
         }
 

@@ -50,7 +50,7 @@ class UncertaintyHead(nn.Module):
     def __init__(self, features: int, dim: int = 512, *, form: UncertaintyForm = STABILISED):
         super().__init__()
         self.form = form
-        self.normalise = nn.LayerNorm(features, elementwise_affine=False) if form.normalise else nn.Identity()
+        self.normalise = _normalisation(features, is_on=form.normalise)
         self.linear = nn.Linear(features, dim)
         self._starts_at = form.starting_level
 
@@ -90,6 +90,8 @@ class UncertaintyHead(nn.Module):
 class Heads(nn.Module):
     """Semantic and uncertainty layers on one pooled feature; `uncertainty_dim=None` for a plain model.
 
+    semantic_normalise: LayerNorm, without parameters, on the feature of the semantic layer (Teh et al., ECCV 2020).
+
     >>> heads = Heads(16, dim=8, uncertainty_dim=4)
     >>> embedding = heads(torch.randn(5, 16))
     >>> embedding.semantic.shape, embedding.uncertainty.shape
@@ -99,20 +101,32 @@ class Heads(nn.Module):
     """
 
     def __init__(
-        self, features: int, dim: int = 512, uncertainty_dim: int | None = 512, *, form: UncertaintyForm = STABILISED
+        self,
+        features: int,
+        dim: int = 512,
+        uncertainty_dim: int | None = 512,
+        *,
+        semantic_normalise: bool = False,
+        form: UncertaintyForm = STABILISED,
     ):
         super().__init__()
         for name, size in (("features", features), ("dim", dim), ("uncertainty_dim", uncertainty_dim)):
             if size is not None and size < 1:
                 raise ValueError(f"{name} is {size}: give at least 1.")
         self.features = features
+        self.normalise = _normalisation(features, is_on=semantic_normalise)
         self.semantic = nn.Linear(features, dim)
         self.uncertainty = None if uncertainty_dim is None else UncertaintyHead(features, uncertainty_dim, form=form)
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Embedding:
         if feature.ndim != 2 or feature.shape[1] != self.features:
             raise ValueError(f"the pooled feature has shape {tuple(feature.shape)}: give (images, {self.features}).")
-        return Embedding(self.semantic(feature), None if self.uncertainty is None else self.uncertainty(feature))
+        semantic = self.semantic(self.normalise(feature))
+        return Embedding(semantic, None if self.uncertainty is None else self.uncertainty(feature))
+
+
+def _normalisation(features: int, *, is_on: bool) -> nn.Module:
+    return nn.LayerNorm(features, elementwise_affine=False) if is_on else nn.Identity()
 
 
 class _ScaleGradient(torch.autograd.Function):

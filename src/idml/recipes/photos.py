@@ -1,14 +1,7 @@
 """Recipes for a laptop: a folder of photos, and digits to see the method work in a minute."""
 
-from idml.training.config import (
-    Config,
-    DataConfig,
-    MixingConfig,
-    ModelConfig,
-    ObjectiveConfig,
-    OptimiserConfig,
-    RunConfig,
-)
+from idml.training.config import Config
+from idml.training.parts import DataConfig, MixingConfig, ModelConfig, ObjectiveConfig, OptimiserConfig, RunConfig
 
 
 def photos() -> Config:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from idml.evaluation.scores import without_nan
-from idml.training.config import Config
+from idml.training.config import Config, without_idle
 
 Line = dict[str, Any]
 
@@ -100,11 +100,11 @@ def name_of_weights(weights: str | None) -> str | None:
 def identity(config: Mapping[str, Any], data: str, split: str) -> str:
     """What makes two runs the same: a stored config, the checksum of the data, and what was scored.
 
-    A setting that a line lacks, for it is newer than the line, has its default value.
+    A setting that a line lacks, for it is newer than the line, has its default value; and so has one without effect.
     """
     defaults = _defaults()
     whole = {part: {**defaults.get(part, {}), **config.get(part, {})} for part in {*defaults, *config}}
-    return json.dumps([whole, data, split], sort_keys=True)
+    return json.dumps([without_idle(whole, defaults), data, split], sort_keys=True)
 
 
 @cache

@@ -6,6 +6,7 @@ Random search is better than a grid where only some of many settings matter (Ber
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from idml.recipes import recipe
-from idml.sweeping.lab import identity, name_of_weights, stored
+from idml.sweeping.lab import name_of_weights, stored
 from idml.training.config import Config, read_setting
 
 LOG_FROM = 10.0  # a range whose end is so many times its start is drawn log-uniformly
@@ -27,6 +28,7 @@ ELSEWHERE = {
     "seed": "--seeds",
     "validation_share": "--validate",
     "validation_half": "--validate",
+    "validation_folds": "--validate",
     "validation_seed": "--validate",
 }
 
@@ -209,7 +211,8 @@ def _drawn(overs: Sequence[Over], trials: int, seed: int) -> list[tuple[str, ...
 
 def _changed(config: Config, values: Mapping[str, str]) -> Config:
     for name, value in values.items():
-        if isinstance(config.leaf(name), tuple) and "," not in value:
+        leaf = config.leaf(name)
+        if isinstance(leaf, tuple) and leaf and not isinstance(leaf[0], str) and "," not in value:
             raise ValueError(f"{name} takes two numbers, and {value!r} is one: put ; between values, 0.16,1;0.4,1.")
     return config.with_changes(values)
 
@@ -217,9 +220,9 @@ def _changed(config: Config, values: Mapping[str, str]) -> Config:
 def _distinct(arms: Sequence[Arm]) -> list[Arm]:
     """Each config once, under its first name."""
     by_name: dict[str, Arm] = {}
-    by_identity: dict[str, Arm] = {}
+    by_config: dict[str, Arm] = {}
     for arm in arms:
-        twin = by_identity.setdefault(identity(stored(arm.config), "", ""), arm)
+        twin = by_config.setdefault(json.dumps(stored(arm.config)), arm)
         if twin.config != arm.config:
             raise ValueError(
                 f"two arms differ in where their weights are alone ({twin.config.model.weights} and "
@@ -227,7 +230,7 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
             )
         if twin is arm and by_name.setdefault(arm.name, arm) is not arm:
             raise ValueError(f"two different arms are called {arm.name!r}: rename one of them.")
-    return list(by_identity.values())
+    return list(by_config.values())
 
 
 def _shown(name: str, value: str) -> str | None:

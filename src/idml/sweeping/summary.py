@@ -139,7 +139,7 @@ def parted(lines: Sequence[Line]) -> list[list[Line]]:
 def _held_out(line: Line) -> list[Any]:
     """Which classes validate."""
     data = line["config"].get("data", {})
-    return [data.get(name) for name in ("validation_half", "validation_share", "validation_seed")]
+    return [data.get(name) for name in ("validation_half", "validation_share", "validation_seed", "validation_folds")]
 
 
 def summarise(lines: Sequence[Line], *, by: str = DEFAULT_SCORE, against: str | None = None) -> list[Result]:

@@ -126,7 +126,7 @@ def sweep(
             # read again, for another sweep may share the log
             if run.identity not in is_open or run.identity in _done(plan, lab, halting, retry=retry):
                 continue
-            finished = [line["epochs"] for line in plan.lines(lab) if not line["error"] and not line["stopped"]]
+            finished = [line["epochs"] for line in plan.lines(lab) if _is_comparable(line, run)]
             outcome, is_full = _outcome(
                 plan, run, finished, trial, workshop, device, halting, watch.run(run.arm, run.seed)
             )
@@ -149,6 +149,13 @@ def _done(plan: Plan, lab: Lab, halting: Halting, *, retry: bool) -> set[str]:
         name: retry and bool(line["error"] or (line["stopped"] and not halting.share)) for name, line in lines.items()
     }
     return {name for name in lines if not is_again[name]}
+
+
+def _is_comparable(line: Line, run: Planned) -> bool:
+    """Whether that run came to its end, on the same validation classes: some are harder than others."""
+    folds = run.config.data.validation_folds
+    is_same_fold = folds is None or line["seed"] % folds == run.seed % folds
+    return not line["error"] and not line["stopped"] and is_same_fold
 
 
 def _outcome(

@@ -63,13 +63,12 @@ def run_trial(
 
 def check_trial(config: Config, cache: Cache, *, is_final: bool) -> None:
     """Raise for a config that cannot be judged so."""
-    holds_out = config.data.validation_half != "none" or config.data.validation_share > 0
     if is_final and TEST not in cache.splits:
         needed = "galleries are not supported by a sweep" if QUERY in cache.splits else "prepare a cache that has some"
         raise ValueError(f"the cache has no test classes to score: {needed}.")
     if is_final:
         scored_rows(cache)
-    if not is_final and not holds_out:
+    if not is_final and not config.data.holds_out:
         raise ValueError("a sweep chooses on held-out training classes: set validation_half=second, for instance.")
     if config.run.select == "best":
         raise ValueError("a sweep judges the last epoch of each run: leave select=best out, and sweep over epochs.")

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from idml.data.cache import Cache
-from idml.data.splits import FEWEST_CLASSES, GALLERY, QUERY, TEST, TRAIN, held_out_classes
+from idml.data.splits import FEWEST_CLASSES, GALLERY, QUERY, TEST, TRAIN, Fold, held_out_classes
 from idml.models.embedder import Embedder
 from idml.models.heads import UncertaintyForm
 from idml.objective import Objective
@@ -19,9 +19,11 @@ from idml.training.config import Config
 def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tensor, " n"], Int[Tensor, " v"]]:
     """Rows of the classes to train on, and of those held out; without validation the latter are none."""
     rows, data = cache.rows(TRAIN), config.data
-    if data.validation_half == "none" and data.validation_share == 0:
+    if not data.holds_out:
         return rows, rows[:0]
     share = data.validation_share if data.validation_half == "none" else f"{data.validation_half} half"
+    if data.validation_folds is not None:
+        share = Fold(config.run.seed, data.validation_folds)
     rows, held_out = held_out_classes(rows, cache.labels[rows], share=share, seed=data.validation_seed)  # pyright: ignore[reportArgumentType]
     check_can_be_scored("validation", cache.labels[held_out])
     return rows, held_out
@@ -69,6 +71,8 @@ def build_model(config: Config) -> Embedder:
         weights=model.weights,
         pooling=model.pooling,
         frozen_batch_norm=model.frozen_batch_norm,
+        frozen_layers=model.frozen_layers,
+        semantic_normalise=model.semantic_normalise,
         form=form,
         image_size=config.data.scored_size,
     )

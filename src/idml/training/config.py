@@ -9,206 +9,11 @@ import dataclasses
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
-from idml.data.batches import check_between
-from idml.data.splits import check_validation_split
-from idml.distances import Introspective
 from idml.errors import unknown_name
-from idml.losses import LOSSES
-from idml.models.preprocessing import resized
-from idml.training.reading import (
-    check_above_0,
-    check_at_least,
-    check_choices,
-    options_of,
-    read,
-    read_option,
-    split_change,
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataConfig:
-    """Which images, and how they are cut out.
-
-    crop: "random_resized" (torchvision's), or "resize_and_crop" (the paper's: 256 × 256, then a random `image_size`).
-    validation_share: of the training classes, held out to choose epochs and settings by; 0 trains on all of them.
-    validation_half: hold out that half of the class numbers instead.
-    test_size: of the crops that are scored; None is image_size. Random-resized crops show objects larger than they
-    are when scored, so networks trained on somewhat smaller crops do better, and faster (Touvron et al., 2019).
-    """
-
-    crop: Literal["random_resized", "resize_and_crop"] = "random_resized"
-    crop_scale: tuple[float, float] = (0.16, 1.0)
-    image_size: int = 224
-    test_size: int | None = None
-    flip: bool = True
-    batch: int = 120
-    per_class: int | None = None  # images of each class in a batch; None: at random
-    validation_share: float = 0.0
-    validation_half: Literal["none", "first", "second"] = "none"
-    validation_seed: int = 0
-    validation_split: Literal["train", "test", "query", "gallery"] = "train"  # the others are refused, with the reason
-
-    def __post_init__(self):
-        check_at_least(self, 1, "image_size", "test_size", "batch", "per_class")
-        check_between("validation_share", self.validation_share, 0.0, 0.9)
-        check_validation_split(self.validation_split)
-        smallest, largest = self.crop_scale
-        if not 0 < smallest <= largest <= 1:
-            raise ValueError(f"crop_scale is {smallest:g},{largest:g}: give two shares of the image's area, as 0.16,1.")
-
-    @property
-    def scored_size(self) -> int:
-        return self.image_size if self.test_size is None else self.test_size
-
-    @property
-    def prepared_size(self) -> int:
-        """The short side that images are best prepared with: scored crops are then cut out pixel by pixel."""
-        return resized(max(self.image_size, self.scored_size))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelConfig:
-    """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only.
-
-    uncertainty: "random" is a control: directions drawn anew in each step, of length uncertainty_level, learn nothing.
-    """
-
-    backbone: str = "resnet50"
-    weights: str | None = "pretrained"  # or a file, or None
-    pooling: Literal["average", "max", "average_max", "gem"] = "average_max"
-    dim: int = 512
-    uncertainty_dim: int = 512
-    frozen_batch_norm: bool = True
-    uncertainty: Literal["learned", "random"] = "learned"
-    uncertainty_normalise: bool = True
-    uncertainty_gradient: float = 0.1
-    uncertainty_level: float | None = 0.1  # mean level at the start
-
-    def __post_init__(self):
-        check_at_least(self, 1, "dim", "uncertainty_dim")
-        check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
-        check_above_0(self, "uncertainty_level")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
-    """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
-
-    distance_scale: "kept" and "balanced" divide distances by mean weights, so that margins keep their meaning.
-    level_prior: so much of the mean squared level is added to the loss.
-    """
-
-    loss: str = "proxy_anchor"
-    loss_options: dict[str, Any] = field(default_factory=dict)
-    introspective: bool = True
-    tau: float = 5.0
-    gamma: float = 0.0
-    smoothing: float = 1.0
-    pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
-    learn_proxy_uncertainty: bool = False
-    distance_scale: Literal["shrunken", "kept", "balanced"] = "shrunken"
-    level_prior: float = 0.0
-
-    def __post_init__(self):
-        if self.loss not in LOSSES:
-            raise unknown_name("loss", self.loss, LOSSES)
-        for name in self.loss_options:
-            if name not in options_of(self.loss):
-                raise unknown_name(f"option of the {self.loss} loss", name, options_of(self.loss))
-        check_at_least(self, 0, "level_prior")
-
-    @property
-    def distance(self) -> Introspective | None:
-        if not self.introspective:
-            return None
-        return Introspective(
-            tau=self.tau, gamma=self.gamma, smoothing=self.smoothing, pair_uncertainty=self.pair_uncertainty
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class MixingConfig:
-    """Mixed images beside the originals, in one forward pass.
-
-    mixing: "features" mixes pooled features (Venkataramanan et al., ICLR 2022), which needs no pass of its own.
-    mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
-    mixed images, compared with proxies, or where a loss has none with mixed_against; unless partner_negatives, no pair
-    whose label sets meet is a negative in it. "sets" (of classes that have more
-    than smallest_share) and "shares" label all images so, originals and mixed ones compared together. So does
-    "classes", where each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
-    """
-
-    mixing: Literal["none", "mixup", "cutmix", "features"] = "none"
-    mixed_labels: Literal["loss_shares", "sets", "shares", "classes"] = "loss_shares"
-    mixed_against: Literal["mixed", "originals"] = "mixed"
-    mixed_weight: float = 1.0
-    partner_negatives: bool = True
-    smallest_share: float = 0.0
-    concentration: float = 1.0
-
-    def __post_init__(self):
-        check_at_least(self, 0, "mixed_weight")
-        check_between("smallest_share", self.smallest_share, 0.0, 1.0)
-        check_above_0(self, "concentration")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimiserConfig:
-    """AdamW with a learning rate for each part; factors are of `lr`.
-
-    warm_up_epochs: only the new layers are trained. schedule: "step" halves (by decay_factor) every decay_epochs.
-    average: the model is the moving average of its weights, of which each step keeps this share (0.99); None: the last.
-    accumulate: batches a step. cached_chunk: embed large batches by so many images, keeping only embeddings
-    (GradCache: Gao et al., 2021): the same gradients in less memory, where batch-norm is frozen; else each chunk is
-    normalised by itself.
-    """
-
-    lr: float = 1e-4
-    head_factor: float = 1.0
-    uncertainty_factor: float = 1.0
-    proxy_factor: float = 100.0
-    weight_decay: float = 1e-4
-    schedule: Literal["constant", "step", "cosine"] = "step"
-    decay_epochs: int = 5
-    decay_factor: float = 0.5
-    warm_up_epochs: int = 5
-    clip: float | None = 10.0
-    average: float | None = None
-    accumulate: int = 1
-    cached_chunk: int | None = None
-
-    def __post_init__(self):
-        check_above_0(self, "lr", "decay_factor", "clip")
-        check_at_least(self, 1, "decay_epochs", "accumulate", "cached_chunk")
-        factors = ("head_factor", "uncertainty_factor", "proxy_factor")
-        check_at_least(self, 0, *factors, "weight_decay", "warm_up_epochs")
-        if self.average is not None and not 0 < self.average < 1:
-            raise ValueError(f"average is {self.average}: give a share between 0 and 1, such as 0.99, or none.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunConfig:
-    """How long, on what, and how often to look.
-
-    precision: "bfloat16" runs the backbone in it under autocast. validate_every: epochs between validations.
-    select: which epoch becomes the model, the last, or the best on validation classes.
-    """
-
-    epochs: int = 30
-    seed: int = 0
-    precision: Literal["float32", "bfloat16"] = "bfloat16"
-    compile: bool = False
-    channels_last: bool = True
-    validate_every: int = 1
-    select: Literal["last", "best"] = "last"
-    checkpoint_minutes: float = 5.0  # and after epochs
-
-    def __post_init__(self):
-        check_at_least(self, 1, "epochs", "validate_every")
-        check_at_least(self, 0, "checkpoint_minutes")
+from idml.training.parts import DataConfig, MixingConfig, ModelConfig, ObjectiveConfig, OptimiserConfig, RunConfig
+from idml.training.reading import check_choices, read, read_option, split_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,7 +30,7 @@ class Config:
     def __post_init__(self):
         for part in PARTS:
             check_choices(getattr(self, part))
-        if self.run.select == "best" and self.data.validation_share == 0 and self.data.validation_half == "none":
+        if self.run.select == "best" and not self.data.holds_out:
             raise ValueError(
                 "select=best needs validation classes, and validation_share is 0: hold some out (validation_share=0.2) "
                 "or take the last epoch. Test classes are never selected on."
@@ -263,16 +68,9 @@ class Config:
 
         What would concern these has its default value, so that variants of a run share one baseline.
         """
-        given, usual = self.model, ModelConfig()
-        of_uncertainty = [leaf.name for leaf in fields(ModelConfig) if leaf.name.startswith("uncertainty")]
-        return replace(
-            self,
-            model=replace(given, **{name: getattr(usual, name) for name in of_uncertainty}),
-            objective=ObjectiveConfig(
-                loss=self.objective.loss, loss_options=self.objective.loss_options, introspective=False
-            ),
-            mixing=MixingConfig(),
-        )
+        values = self.to_dict()
+        values["objective"]["introspective"], values["mixing"]["mixing"] = False, "none"
+        return Config.from_dict(without_idle(values, Config().to_dict()))
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -309,6 +107,20 @@ def read_setting(name: str, value: Any) -> Any:
     """A value as the setting of this name, or a key in it, wants it; text is read as its type."""
     place, leaf, key = _located(name)
     return read_option(name, key, value) if key else read(name, value, typing.get_type_hints(PARTS[place])[leaf])
+
+
+def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A config as a dict, where leaves that have no effect, without uncertainty or mixed images, are the defaults."""
+    idle: dict[str, Iterable[str]] = {}
+    if not values["objective"]["introspective"]:
+        idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
+        idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "introspective"}
+        idle["optimiser"] = ["uncertainty_factor"]
+    if values["mixing"]["mixing"] == "none":
+        idle["mixing"] = values["mixing"]
+    return {
+        part: leaves | {name: defaults[part][name] for name in idle.get(part, ())} for part, leaves in values.items()
+    }
 
 
 def _located(name: str) -> tuple[str, str, str]:

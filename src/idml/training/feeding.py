@@ -19,8 +19,8 @@ from idml.data.mixing import Mixing, blend, draw_mixing, paste
 from idml.data.pixels import Pixels
 from idml.data.samplers import class_balanced_batches, random_batches
 from idml.models.preprocessing import resized
-from idml.training.config import DataConfig, MixingConfig
 from idml.training.distributed import own_share, ranks
+from idml.training.parts import DataConfig, MixingConfig
 
 
 @dataclass(frozen=True, eq=False)

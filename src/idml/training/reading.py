@@ -30,6 +30,8 @@ def read(name: str, value: Any, kind: Any) -> Any:
 
     >>> read("clip", "none", float | None), read("crop_scale", "0.2,1", tuple[float, float])
     (None, (0.2, 1.0))
+    >>> read("frozen_layers", "conv1,bn1", tuple[str, ...]), read("frozen_layers", "", tuple[str, ...])
+    (('conv1', 'bn1'), ())
     """
     origin, options = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
@@ -42,7 +44,9 @@ def read(name: str, value: Any, kind: Any) -> Any:
         kind = next(option for option in options if option is not type(None))
         return read(name, value, kind)
     if origin is tuple:
-        parts = value.split(",") if isinstance(value, str) else value
+        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        if options[-1] is ... and isinstance(parts, list | tuple):
+            options = options[:1] * len(parts)
         if not isinstance(parts, list | tuple) or len(parts) != len(options):
             raise ValueError(f"{name} is {value!r}: give {len(options)} values with commas between them.")
         return tuple(read(name, part, option) for part, option in zip(parts, options, strict=True))

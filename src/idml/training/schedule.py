@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from idml.training.config import OptimiserConfig
+from idml.training.parts import OptimiserConfig
 
 
 def optimiser_for(

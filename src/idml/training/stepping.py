@@ -12,9 +12,9 @@ from torch import Tensor
 from idml.embedding import Embedding
 from idml.labels import as_members
 from idml.objective import Objective
-from idml.training.config import MixingConfig
 from idml.training.distributed import gathered, gathered_features, own_share
 from idml.training.feeding import Batch
+from idml.training.parts import MixingConfig
 
 
 @runtime_checkable

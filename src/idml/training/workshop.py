@@ -84,7 +84,8 @@ class Workshop:
             model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         mode = _compile_mode(config, device)
         chosen = config.model
-        is_built = (chosen.backbone, chosen.pooling, chosen.frozen_batch_norm, model.backbone.only_size)
+        is_frozen = (chosen.frozen_batch_norm, chosen.frozen_layers)
+        is_built = (chosen.backbone, chosen.pooling, *is_frozen, model.backbone.only_size)
         key = (*is_built, config.run.channels_last, str(device), mode)
         if key in self._carriers:
             carrier, compiled = self._carriers[key]

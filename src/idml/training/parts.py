@@ -1,0 +1,215 @@
+"""The parts of a config: images, network, objective, mixing, optimiser, and how a run goes on; each checks itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from idml.data.batches import check_between
+from idml.data.splits import check_validation_split
+from idml.distances import Introspective
+from idml.errors import unknown_name
+from idml.losses import LOSSES
+from idml.models.preprocessing import resized
+from idml.training.reading import check_above_0, check_at_least, options_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Which images, and how they are cut out.
+
+    crop: "random_resized" (torchvision's), or "resize_and_crop" (the paper's: 256 × 256, then a random `image_size`).
+    validation_share: of the training classes, held out to choose epochs and settings by; 0 trains on all of them.
+    validation_half: hold out that half of the class numbers instead. validation_folds: hold out one of so many parts of
+    them, another one with each seed: over as many seeds, every class is validated on once.
+    test_size: of the crops that are scored; None is image_size. Random-resized crops show objects larger than they
+    are when scored, so networks trained on somewhat smaller crops do better, and faster (Touvron et al., 2019).
+    """
+
+    crop: Literal["random_resized", "resize_and_crop"] = "random_resized"
+    crop_scale: tuple[float, float] = (0.16, 1.0)
+    image_size: int = 224
+    test_size: int | None = None
+    flip: bool = True
+    batch: int = 120
+    per_class: int | None = None  # images of each class in a batch; None: at random
+    validation_share: float = 0.0
+    validation_half: Literal["none", "first", "second"] = "none"
+    validation_folds: int | None = None
+    validation_seed: int = 0
+    validation_split: Literal["train", "test", "query", "gallery"] = "train"  # the others are refused, with the reason
+
+    def __post_init__(self):
+        check_at_least(self, 1, "image_size", "test_size", "batch", "per_class")
+        check_between("validation_share", self.validation_share, 0.0, 0.9)
+        check_at_least(self, 2, "validation_folds")
+        self._check_one_way_to_hold_out()
+        check_validation_split(self.validation_split)
+        smallest, largest = self.crop_scale
+        if not 0 < smallest <= largest <= 1:
+            raise ValueError(f"crop_scale is {smallest:g},{largest:g}: give two shares of the image's area, as 0.16,1.")
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether some training classes are kept for validation."""
+        return self.validation_share > 0 or self.validation_half != "none" or self.validation_folds is not None
+
+    def _check_one_way_to_hold_out(self) -> None:
+        if self.validation_folds is not None and (self.validation_share > 0 or self.validation_half != "none"):
+            raise ValueError(
+                f"validation_folds is {self.validation_folds}, beside validation_share={self.validation_share:g} and "
+                f"validation_half={self.validation_half}: hold out classes in one way."
+            )
+
+    @property
+    def scored_size(self) -> int:
+        return self.image_size if self.test_size is None else self.test_size
+
+    @property
+    def prepared_size(self) -> int:
+        """The short side that images are best prepared with: scored crops are then cut out pixel by pixel."""
+        return resized(max(self.image_size, self.scored_size))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only.
+
+    uncertainty: "random" is a control: directions drawn anew in each step, of length uncertainty_level, learn nothing.
+    """
+
+    backbone: str = "resnet50"
+    weights: str | None = "pretrained"  # or a file, or None
+    pooling: Literal["average", "max", "average_max", "gem"] = "average_max"
+    dim: int = 512
+    uncertainty_dim: int = 512
+    frozen_batch_norm: bool = True
+    frozen_layers: tuple[str, ...] = ()  # of the backbone: conv1,bn1,layer1 of a ResNet
+    semantic_normalise: bool = False
+    uncertainty: Literal["learned", "random"] = "learned"
+    uncertainty_normalise: bool = True
+    uncertainty_gradient: float = 0.1
+    uncertainty_level: float | None = 0.1  # mean level at the start
+
+    def __post_init__(self):
+        check_at_least(self, 1, "dim", "uncertainty_dim")
+        check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
+        check_above_0(self, "uncertainty_level")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveConfig:
+    """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
+
+    distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning.
+    level_prior: so much of the mean squared level is added to the loss.
+    """
+
+    loss: str = "proxy_anchor"
+    loss_options: dict[str, Any] = field(default_factory=dict)
+    introspective: bool = True
+    tau: float = 5.0
+    gamma: float = 0.0
+    smoothing: float = 1.0
+    pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
+    learn_proxy_uncertainty: bool = False
+    distance_scale: Literal["shrunken", "relative"] = "shrunken"
+    level_prior: float = 0.0
+
+    def __post_init__(self):
+        if self.loss not in LOSSES:
+            raise unknown_name("loss", self.loss, LOSSES)
+        for name in self.loss_options:
+            if name not in options_of(self.loss):
+                raise unknown_name(f"option of the {self.loss} loss", name, options_of(self.loss))
+        check_at_least(self, 0, "level_prior")
+
+    @property
+    def distance(self) -> Introspective | None:
+        if not self.introspective:
+            return None
+        return Introspective(
+            tau=self.tau, gamma=self.gamma, smoothing=self.smoothing, pair_uncertainty=self.pair_uncertainty
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixingConfig:
+    """Mixed images beside the originals, in one forward pass.
+
+    mixing: "features" mixes pooled features (Venkataramanan et al., ICLR 2022), which needs no pass of its own.
+    mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
+    mixed images, compared with proxies, or where a loss has none with mixed_against; unless partner_negatives, no pair
+    whose label sets meet is a negative in it. "sets" (of classes that have more
+    than smallest_share) and "shares" label all images so, originals and mixed ones compared together. So does
+    "classes", where each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
+    """
+
+    mixing: Literal["none", "mixup", "cutmix", "features"] = "none"
+    mixed_labels: Literal["loss_shares", "sets", "shares", "classes"] = "loss_shares"
+    mixed_against: Literal["mixed", "originals"] = "mixed"
+    mixed_weight: float = 1.0
+    partner_negatives: bool = True
+    smallest_share: float = 0.0
+    concentration: float = 1.0
+
+    def __post_init__(self):
+        check_at_least(self, 0, "mixed_weight")
+        check_between("smallest_share", self.smallest_share, 0.0, 1.0)
+        check_above_0(self, "concentration")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimiserConfig:
+    """AdamW with a learning rate for each part; factors are of `lr`.
+
+    warm_up_epochs: only the new layers are trained. schedule: "step" halves (by decay_factor) every decay_epochs.
+    average: the model is the moving average of its weights, of which each step keeps this share (0.99); None: the last.
+    accumulate: batches a step. cached_chunk: embed large batches by so many images, keeping only embeddings
+    (GradCache: Gao et al., 2021): the same gradients in less memory, where batch-norm is frozen; else each chunk is
+    normalised by itself.
+    """
+
+    lr: float = 1e-4
+    head_factor: float = 1.0
+    uncertainty_factor: float = 1.0
+    proxy_factor: float = 100.0
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "step", "cosine"] = "step"
+    decay_epochs: int = 5
+    decay_factor: float = 0.5
+    warm_up_epochs: int = 5
+    clip: float | None = 10.0
+    average: float | None = None
+    accumulate: int = 1
+    cached_chunk: int | None = None
+
+    def __post_init__(self):
+        check_above_0(self, "lr", "decay_factor", "clip")
+        check_at_least(self, 1, "decay_epochs", "accumulate", "cached_chunk")
+        factors = ("head_factor", "uncertainty_factor", "proxy_factor")
+        check_at_least(self, 0, *factors, "weight_decay", "warm_up_epochs")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"average is {self.average}: give a share between 0 and 1, such as 0.99, or none.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """How long, on what, and how often to look.
+
+    precision: "bfloat16" runs the backbone in it under autocast. validate_every: epochs between validations.
+    select: which epoch becomes the model, the last, or the best on validation classes.
+    """
+
+    epochs: int = 30
+    seed: int = 0
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    compile: bool = False
+    channels_last: bool = True
+    validate_every: int = 1
+    select: Literal["last", "best"] = "last"
+    checkpoint_minutes: float = 5.0  # and after epochs
+
+    def __post_init__(self):
+        check_at_least(self, 1, "epochs", "validate_every")
+        check_at_least(self, 0, "checkpoint_minutes")
