@@ -139,7 +139,9 @@ class Adapted(nn.Module):
         self.down, self.up = nn.Linear(width, ADAPTER), nn.Linear(ADAPTER, width)
         nn.init.zeros_(self.up.weight)
         nn.init.zeros_(self.up.bias)
-        self.embed_features = Heads(width, model.dim, model.uncertainty_dim, form=form)
+        self.embed_features = Heads(
+            width, model.dim, model.uncertainty_dim, semantic_normalise=model.semantic_normalise, form=form
+        )
 
     def features(self, images: Tensor) -> Tensor:
         """images: their pooled features."""

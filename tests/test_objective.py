@@ -208,3 +208,15 @@ def test_partners_can_be_no_negatives_of_the_class_between_them(loss):
             negative[row, column] = not of_images[row] & of_columns[column]
     distance = objective.distance(images, columns)
     torch.testing.assert_close(found, LOSSES[loss].function(distance, Pairs(positive, negative)))
+
+
+def test_classes_between_classes_are_numbered_in_wide_integers_and_checked():
+    objective = Objective("contrastive", Introspective(), num_classes=100)
+    original, mixed = random_images(4, 0), random_images(4, 1)
+    labels, others = 30 * LABELS, 30 * OTHERS
+    narrow = objective.with_mixed_classes(original, labels.to(torch.uint8), mixed, others.to(torch.uint8), 0.3)
+    assert narrow == objective.with_mixed_classes(original, labels, mixed, others, 0.3)
+    with pytest.raises(ValueError, match="label 120 .* is outside the 100 classes"):
+        objective.with_mixed_classes(original, labels, mixed, 60 * OTHERS, 0.3)
+    with pytest.raises(ValueError, match="classes between classes need num_classes"):
+        Objective("contrastive").with_mixed_classes(original, labels, mixed, others, 0.3)

@@ -35,7 +35,7 @@ def gradients(value: torch.Tensor, embedding: Embedding) -> list[torch.Tensor]:
 
 
 def compared(embedding: Embedding, distance: Introspective) -> Compared:
-    return Compared(distance, Cosine() if distance.base == "cosine" else Euclidean(), embedding, embedding)
+    return Compared(distance, embedding, embedding)
 
 
 def relative(found: Compared) -> torch.Tensor:
@@ -47,6 +47,8 @@ def relative(found: Compared) -> torch.Tensor:
 def test_relative_distances_have_the_mean_of_plain_ones(base):
     found = compared(some_embedding(), Introspective(base, tau=2.0))
     scaled = relative(found)
+    plain = Cosine() if base == "cosine" else Euclidean()
+    torch.testing.assert_close(found.plain, plain(found.rows, found.columns).detach())
     assert scaled.sum().item() == pytest.approx(float(found.plain.sum()))
     torch.testing.assert_close(scaled, found.distance * found.plain.sum() / found.distance.sum().detach())
 
@@ -59,6 +61,20 @@ def test_without_uncertainty_every_loss_is_the_plain_one(loss, scale):
     ours = objective(loss, scale)
     ours.load_state_dict(plain.state_dict())
     torch.testing.assert_close(ours(certain, LABELS), plain(certain, LABELS))
+
+
+@pytest.mark.parametrize("base", ["euclidean", "cosine"])
+@pytest.mark.parametrize("options", [{}, {"strict": True}, {"pair_uncertainty": "sum_of_norms"}], ids=str)
+def test_distances_are_the_same_whatever_else_is_computed_of_their_parts(base, options):
+    distance, embedding = Introspective(base, tau=1.0, gamma=0.3, **options), some_embedding()
+    found = compared(embedding, distance)
+    plain = (Cosine() if base == "cosine" else Euclidean())(embedding, embedding)
+    for _ in range(2):
+        torch.testing.assert_close(found.distance, distance(embedding, embedding))
+        torch.testing.assert_close(found.of_uncertainty, found.distance)
+        torch.testing.assert_close(found.plain, plain.detach())
+        found = compared(embedding, distance)
+        assert found.plain is not None  # the other way round
 
 
 @pytest.mark.parametrize(("loss", "base"), [("contrastive", "cosine"), ("proxy_anchor", "euclidean")])

@@ -54,6 +54,17 @@ class Cosine:
             return chords if missing is None else chords + missing
 
 
+class Parts(NamedTuple):
+    """What introspective distances are made of: ½α², what is missing from it to 1 − C, and β + γ."""
+
+    chords: Float[Tensor, "n m"]
+    missing: Float[Tensor, "n m"] | None
+    doubt: Float[Tensor, "#n #m"]
+
+    def without_semantic_gradient(self) -> Parts:
+        return self._replace(chords=self.chords.detach())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Introspective:
     """The plain distance, softened where the pair is too ambiguous to judge.
@@ -107,10 +118,25 @@ class Introspective:
         return self if self.base is not None else replace(self, base=base)
 
     def __call__(self, a: Embedding, b: Embedding) -> Float[Tensor, "n m"]:
+        return self.of_parts(self.parts(a, b))
+
+    def parts(self, a: Embedding, b: Embedding) -> Parts:
+        """What the distances of these images are made of, for those who need more than one kind of distance."""
         self._check_base()
         check_embedding(a)
         with full_precision(a.device):
-            return self._apply(*_chords_and_missing(a, b, cosine=self._on_cosine), self._doubt(a, b))
+            return Parts(*_chords_and_missing(a, b, cosine=self._on_cosine), self._doubt(a, b))
+
+    def of_parts(self, parts: Parts) -> Float[Tensor, "n m"]:
+        with full_precision(parts.chords.device):
+            return self._apply(*parts)
+
+    def plain_of_parts(self, parts: Parts) -> Float[Tensor, "n m"]:
+        """The distances without uncertainty, on the same base; they have no gradient."""
+        chords = parts.chords.detach()
+        if not self._on_cosine:
+            return lengths(chords.clone())
+        return chords if parts.missing is None else chords + parts.missing
 
     def of_rows(self, a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
         """The distance of each image to the one beside it, without the others; the same wherever they stand."""
@@ -169,7 +195,7 @@ class Introspective:
         if self.ambiguous == "dissimilar":
             return 1 - (1 - gap) * softened(chords, doubt, tau=self.tau)
         is_clear = lengths(chords.detach().clone()) > doubt.detach()
-        return (gap if self._on_cosine else lengths(chords)) * is_clear
+        return (gap if self._on_cosine else lengths(chords.clone())) * is_clear
 
     def _doubt(self, a: Embedding, b: Embedding) -> Float[Tensor, "#n #m"]:
         """β + γ; of shape (n, 1) or (1, m) where only one side is uncertain."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from idml.distances import Cosine, Distance, Euclidean, Introspective
 from idml.embedding import Embedding, check_embedding
 from idml.errors import unknown_name
-from idml.labels import Labels, as_members, check_labels
+from idml.labels import Labels, as_members, check_class_numbers, check_labels
 from idml.losses import LOSSES
 from idml.numerics.precision import full_precision
 from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
@@ -125,16 +125,17 @@ class Objective(nn.Module):
     def with_mixed_classes(
         self,
         original: Embedding,
-        labels: Int[Tensor, " n"],
+        labels: Integer[Tensor, " n"],
         mixed: Embedding,
-        other_labels: Int[Tensor, " n"],
+        other_labels: Integer[Tensor, " n"],
         share: float | Float[Tensor, ""],
         *,
         label_sets: Labels | None = None,
     ) -> Float[Tensor, ""]:
         """J of original and mixed images together, where what lies between two classes is a class of its own.
 
-        Images mixed of the same two classes, the same one first, are of one class; its proxy is mixed like them.
+        Images mixed of the same two classes, the same one first, are of one class. Each brings a proxy that is mixed like
+        it, so that such a class has as many proxies as images, all equal.
         label_sets: of mixed images; pairs whose sets meet are then no negatives.
         """
         _check_shares_of_the_loss(other_labels, share)
@@ -143,6 +144,9 @@ class Objective(nn.Module):
             _check_number(embedding, given)
         if self.num_classes is None:
             raise ValueError("classes between classes need num_classes, to number them after the others.")
+        for given in (labels, other_labels):
+            check_class_numbers(given, self.num_classes)
+        labels, other_labels = labels.long(), other_labels.long()
         own = torch.arange(self.num_classes, device=labels.device)
         between = torch.where(labels == other_labels, labels, (1 + labels) * self.num_classes + other_labels)
         images, numbers = Embedding.cat([original, mixed]), torch.cat([labels, between])
@@ -157,7 +161,7 @@ class Objective(nn.Module):
                 of_images = torch.cat([as_members(labels, self.num_classes), sets])
                 of_columns = of_images if self.proxies is None else torch.cat([as_members(own, len(own)), sets])
                 pairs = Pairs(pairs.positive, pairs.negative & pairs_between(of_images, of_columns).negative)
-            compared = Compared(self.distance, self._plain, images, columns)
+            compared = Compared(self.distance, images, columns)
         return self._sum([Term(compared, pairs)], dim=original.semantic.shape[1])
 
     def compared(self, embedding: Embedding, candidates: Embedding | None = None) -> Embedding:
@@ -171,11 +175,6 @@ class Objective(nn.Module):
         if self.proxies is not None:
             return pairs_with_classes(labels, self.num_classes)  # pyright: ignore[reportArgumentType]
         return pairs_within(labels) if candidate_labels is None else pairs_between(labels, candidate_labels)
-
-    @property
-    def _plain(self) -> Distance:
-        """The distance without uncertainty, of the same base."""
-        return PLAIN_DISTANCES[getattr(self.distance, "base", None) or self._loss.base]
 
     def _terms(
         self,
@@ -194,7 +193,7 @@ class Objective(nn.Module):
                 _check_number(embedding, given)
         against, against_labels = (None, None) if candidates is None or self.proxies is not None else candidates
         with full_precision(embedding.device):
-            compared = Compared(self.distance, self._plain, embedding, self.compared(embedding, against))
+            compared = Compared(self.distance, embedding, self.compared(embedding, against))
             sets = None if label_sets is None else self.pairs(label_sets, against_labels)
 
             def of(given: Labels, weight: float | Tensor) -> Term:

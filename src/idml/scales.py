@@ -16,43 +16,43 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from idml.distances import Introspective, Parts
 from idml.embedding import Embedding
 from idml.pairs import Pairs
 
 LEAST_MEAN_WEIGHT = 0.1  # where uncertainty has swallowed all, dividing by its mean weight would be 0/0
 
 
-Distance = Callable[[Embedding, Embedding], Tensor]
-
-
 @dataclass(frozen=True, eq=False)
 class Compared:
     """Images beside others, and their distances, each computed when a scale asks for it, and once."""
 
-    by: Distance
-    by_plain: Distance
+    by: Callable[[Embedding, Embedding], Tensor]  # `Introspective`, for all but `distance`
     rows: Embedding
     columns: Embedding
 
     @cached_property
     def distance(self) -> Float[Tensor, "n m"]:
-        return self.by(self.rows, self.columns)
+        return self.by.of_parts(self._parts) if isinstance(self.by, Introspective) else self.by(self.rows, self.columns)
 
     @cached_property
     def of_uncertainty(self) -> Float[Tensor, "n m"]:
         """The same, with a gradient that reaches uncertainty alone."""
-        return self.by(*self._without_semantic_gradient())
+        return self._introspective.of_parts(self._parts.without_semantic_gradient())
 
     @cached_property
     def plain(self) -> Float[Tensor, "n m"]:
-        """Without a gradient."""
-        return self.by_plain(*self._without_semantic_gradient())
+        """Without uncertainty, and without a gradient."""
+        return self._introspective.plain_of_parts(self._parts)
 
-    def _without_semantic_gradient(self) -> tuple[Embedding, Embedding]:
-        rows = Embedding(self.rows.semantic.detach(), self.rows.uncertainty)
-        if self.columns is self.rows:
-            return rows, rows
-        return rows, Embedding(self.columns.semantic.detach(), self.columns.uncertainty)
+    @cached_property
+    def _parts(self) -> Parts:
+        return self._introspective.parts(self.rows, self.columns)
+
+    @property
+    def _introspective(self) -> Introspective:
+        assert isinstance(self.by, Introspective)
+        return self.by
 
 
 class Term(NamedTuple):

@@ -76,6 +76,11 @@ def test_unknown_layers_to_freeze_are_refused(name, hint):
         Backbone("test_resnet", frozen_layers=[name])
 
 
+def test_one_name_is_no_list_of_layers():
+    with pytest.raises(ValueError, match=re.escape("frozen_layers is 'conv1': give a list of names, ['conv1'].")):
+        Backbone("test_resnet", frozen_layers="conv1")
+
+
 def test_preprocessing_is_the_networks_own():
     assert Backbone("resnet10t").preprocessing.mean == (0.485, 0.456, 0.406)
     preprocessing = Backbone("efficientnet_lite0").preprocessing

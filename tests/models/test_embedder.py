@@ -117,6 +117,13 @@ def test_it_runs_inside_distributed_data_parallel(tmp_path):
         torch.distributed.destroy_process_group()
 
 
+def test_frozen_layers_stay_frozen_when_the_whole_model_is_asked_to_learn():
+    model = embedder("test_resnet", frozen_layers=["conv1"]).requires_grad_(False).requires_grad_()
+    learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert not any(name.startswith("backbone.network.conv1.") for name in learning)
+    assert {"backbone.network.layer4.0.conv1.weight", "heads.semantic.weight"} < learning
+
+
 @pytest.mark.parametrize(
     ("backbone", "options"),
     [

@@ -4,7 +4,7 @@ import pytest
 
 from idml.losses import LOSSES
 from idml.recipes import RECIPES, recipe
-from idml.recipes.cub import HEAD_RATE, PROXY_RATE, UNCERTAINTY_RATE
+from idml.recipes.cub import HEAD_RATE, PROXY_RATE
 from idml.training.parts import MixingConfig
 
 CUB = [name for name in RECIPES if name.startswith("cub-")]
@@ -49,7 +49,7 @@ def test_new_layers_and_proxies_learn_at_the_same_rates_whatever_the_backbone_do
 @pytest.mark.parametrize("name", [name for name in CUB if not name.endswith("-plain")])
 def test_uncertainty_learns_more_slowly_than_other_new_layers(name):
     optimiser = recipe(name).optimiser
-    assert UNCERTAINTY_RATE <= optimiser.lr * optimiser.uncertainty_factor * (1 + 1e-9) < HEAD_RATE
+    assert 0 < optimiser.lr * optimiser.uncertainty_factor < HEAD_RATE / 3
 
 
 def test_recipes_are_described():

@@ -173,6 +173,12 @@ def test_numbers_without_meaning_become_null(tmp_path):
     assert lab.lines()[0]["epochs"] == [{"epoch": 1, "loss": None}]
 
 
+def test_lines_with_settings_that_are_no_more_are_read():
+    config = stored(recipe("digits-plain"))
+    older = {**config, "model": {**config["model"], "uncertainty_shape": 3}, "former": {"part": 1}}
+    assert identity(older, "", "") != identity(config, "", "")
+
+
 @pytest.mark.parametrize(
     ("idle", "telling"),
     [

@@ -107,6 +107,14 @@ def test_arms_are_told_apart_by_their_settings_where_they_share_a_name():
     assert [one.arm for one in found] == ["digits (tau=2.0)", "digits (tau=1.0)", "other"]
 
 
+def test_an_arm_that_failed_where_others_were_tried_hard_does_not_come_first():
+    """With folds, a mean over the easy classes alone would be too good."""
+    results = summarise(
+        [line("a", 0, 0.9), line("a", 1, 0.3), line("b", 0, 0.8, tau=2), line("b", 1, None, tau=2, error="full")]
+    )
+    assert [result.arm for result in results] == ["a", "b"]
+
+
 def test_one_arm_under_two_names_is_one():
     (found,) = summarise([line("tau=1", 0, 0.5, tau=1), line("digits", 1, 0.7, tau=1)])
     assert found.finished == [0, 1]
@@ -114,10 +122,15 @@ def test_one_arm_under_two_names_is_one():
 
 def test_lines_of_other_data_or_classes_are_in_tables_of_their_own():
     others = [line("a", 0, 0.5, split="test"), line("a", 0, 0.5, data="other")]
-    for change in ({"validation_half": "first"}, {"validation_share": 0.2}, {"validation_seed": 1}):
+    for change in (
+        {"validation_half": "first"},
+        {"validation_share": 0.2},
+        {"validation_seed": 1},
+        {"validation_folds": 5},
+    ):
         others.append(line("a", 0, 0.5))
         others[-1]["config"]["data"] |= change
-    assert [len(part) for part in parted([*LINES, *others])] == [8, 1, 1, 1, 1, 1]
+    assert [len(part) for part in parted([*LINES, *others])] == [8, 1, 1, 1, 1, 1, 1]
 
 
 def test_the_table_says_what_is_inside_the_noise():

@@ -186,6 +186,25 @@ def test_hopeless_runs_are_stopped_once_three_have_finished(cache, lab):
     assert [line["stopped"] for line in lines] == [None] * 5
 
 
+def test_variants_without_effect_share_their_runs_and_keep_their_rows(cache, lab):
+    bases = arms_of_recipes(["digits-plain", "digits"], ["epochs=1"], validation=HALF)
+    plan = Plan(make_arms(bases, [read_over("tau=1,3")]), (0, 1), cache)
+    trial = FakeTrial()
+    lines = sweep(plan, lab, device=CPU, trial=trial)
+    assert len(trial.calls) == 3 * 2  # of digits-plain one, whatever tau is
+    results = summarise(lines, against="digits-plain tau=3")
+    names = ["digits-plain tau=1", "digits-plain tau=3", "digits tau=1", "digits tau=3"]
+    assert sorted(result.arm for result in results) == sorted(names)
+    assert all(result.finished == [0, 1] for result in results)
+
+
+def test_unknown_layers_are_found_before_anything_is_trained(cache):
+    bases = arms_of_recipes(["digits"], [], validation=HALF)
+    plan = Plan(make_arms(bases, [read_over("frozen_layers=none;conv1;layr1")]), (0,), cache)
+    with pytest.raises(ValueError, match="arm 'frozen_layers=layr1': unknown layer 'layr1'"):
+        plan.check()
+
+
 def test_runs_on_harder_classes_are_compared_among_themselves(cache, lab):
     bases = arms_of_recipes(["digits"], ["epochs=4"], validation={"validation_folds": 2})
     plan = Plan(make_arms(bases, [read_over("tau=1,3,5,90")]), (0, 1), cache)

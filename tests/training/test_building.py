@@ -7,7 +7,7 @@ from caches import draw_cache
 
 from idml.data.cache import Cache
 from idml.recipes import recipe
-from idml.training.building import check_can_be_scored, scored_rows, training_and_validation_rows
+from idml.training.building import build_model, check_can_be_scored, scored_rows, training_and_validation_rows
 from idml.training.loop import train
 
 
@@ -51,6 +51,12 @@ def test_what_cannot_be_scored_in_the_end_is_refused_before_training(cache, tmp_
         with pytest.raises(ValueError, match=message):
             train(recipe("digits"), bad, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_the_network_is_built_as_the_config_says():
+    model = build_model(recipe("digits").with_changes(["semantic_normalise=true", "frozen_layers=conv1,bn1"]))
+    assert isinstance(model.heads.normalise, torch.nn.LayerNorm)
+    assert not any(parameter.requires_grad for parameter in model.backbone.network.conv1.parameters())
 
 
 def test_with_folds_each_seed_holds_out_other_classes(cache):

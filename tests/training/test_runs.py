@@ -37,6 +37,19 @@ def test_another_config_or_other_images_do_not_continue_a_run(tmp_path):
     assert begun(folder) == config
 
 
+def test_a_run_from_before_a_setting_existed_goes_on(tmp_path):
+    folder, config = RunFolder(tmp_path), recipe("digits")
+    folder.begin(config, DATA)
+    folder.checkpoint(LAST).parent.mkdir()
+    folder.checkpoint(LAST).touch()
+    saved = json.loads((tmp_path / "config.json").read_text())
+    del saved["config"]["model"]["frozen_layers"]
+    (tmp_path / "config.json").write_text(json.dumps(saved))
+    assert folder.begin(config, DATA)
+    with pytest.raises(ValueError, match="frozen_layers \\[\\] instead of \\['conv1'\\]"):
+        folder.begin(config.with_changes(["frozen_layers=conv1"]), DATA)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"a": 1}', '{"config": 3, "data": {}}', '{"config": {}, "data": 3}'])
 def test_the_config_of_another_program_is_left_alone_and_named(tmp_path, text):
     (tmp_path / CONFIG).write_text(text)

@@ -165,3 +165,22 @@ def test_a_plain_model_has_no_uncertainty():
     assert torch.isfinite(step.loss)
     assert step.original.uncertainty is None
     assert step.mixed is None
+
+
+@pytest.mark.parametrize("partner_negatives", [True, False])
+def test_mixed_images_can_be_classes_of_their_own(partner_negatives):
+    model, objective, batch = Small(), Objective("contrastive", Introspective(), num_classes=CLASSES), some_batch()
+    assert batch.mixed is not None
+    assert batch.mixing is not None
+    config = MixingConfig(mixing="mixup", mixed_labels="classes", partner_negatives=partner_negatives)
+    step = loss_and_gradients(model, objective, batch, config)
+    others, sets = batch.mixing.other_labels(batch.labels), batch.mixing.label_sets(batch.labels, CLASSES)
+    expected = objective.with_mixed_classes(
+        model(batch.images),
+        batch.labels,
+        model(batch.mixed),
+        others,
+        batch.mixing.batch_share,
+        label_sets=None if partner_negatives else sets,
+    )
+    torch.testing.assert_close(step.loss, expected)

@@ -84,11 +84,10 @@ def test_runs_share_images_and_the_backbone(cache):
     assert one.model.heads is not two.model.heads
 
 
-def test_another_pooling_is_another_network(cache):
+@pytest.mark.parametrize("change", ["pooling=gem", "frozen_layers=conv1"])
+def test_another_pooling_or_frozen_layers_make_another_network(cache, change):
     workshop = Workshop()
-    one, two = (
-        Run(some_config(f"pooling={name}"), cache, CPU, workshop, watch=Silent()) for name in ("average", "gem")
-    )
+    one, two = (Run(some_config(*changes), cache, CPU, workshop, watch=Silent()) for changes in ([], [change]))
     assert one.model.backbone is not two.model.backbone
 
 

@@ -38,6 +38,8 @@ class Backbone(nn.Module):
         self.name = name
         self.frozen_batch_norm = frozen_batch_norm
         self.network: Any = make_network(name, weights, image_size=image_size)
+        if isinstance(frozen_layers, str):
+            raise ValueError(f"frozen_layers is {frozen_layers!r}: give a list of names, [{frozen_layers!r}].")
         self._frozen = [_layer(self.network, layer) for layer in frozen_layers]
         self.width: int = getattr(self.network, "head_hidden_size", None) or self.network.num_features
         self.prefix_tokens: int = getattr(self.network, "num_prefix_tokens", 0)

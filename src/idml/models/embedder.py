@@ -118,6 +118,11 @@ class Embedder(nn.Module):
         self.train(was_training)
         return Embedding.cat(found)
 
+    def requires_grad_(self, requires_grad: bool = True) -> Embedder:
+        super().requires_grad_(requires_grad)
+        self.backbone.requires_grad_(requires_grad)  # but for its frozen layers
+        return self
+
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Parameters by role, for an optimiser: backbone, semantic and, unless the model is plain, uncertainty.
 

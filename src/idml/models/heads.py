@@ -26,7 +26,8 @@ class UncertaintyForm:
     normalise: LayerNorm, without parameters, on the feature it sees.
     gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
     starting_level: the mean level on the first training batch; None leaves the layer's default.
-    is_random: a control that learns nothing: directions drawn anew each time, at the starting level (1 if None).
+    is_random: a control that learns nothing: directions, and lengths from 0 to twice the starting level (1 if None),
+    drawn anew each time; against proxies, which are certain, lengths are all that counts.
     """
 
     normalise: bool
@@ -56,12 +57,16 @@ class UncertaintyHead(nn.Module):
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         if self.form.is_random:
-            drawn = torch.randn(len(feature), self.linear.out_features, device=feature.device, dtype=feature.dtype)
-            return nn.functional.normalize(drawn) * (self.form.starting_level or 1.0)
+            return self._drawn(feature)
         feature = self.normalise(_scale_gradient(feature, self.form.gradient_scale))
         if self._starts_at is not None and self.training:
             self._start(feature.detach())
         return self.linear(feature)
+
+    def _drawn(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
+        like = {"device": feature.device, "dtype": feature.dtype}
+        direction = nn.functional.normalize(torch.randn(len(feature), self.linear.out_features, **like))
+        return direction * torch.rand(len(feature), 1, **like) * 2 * (self.form.starting_level or 1.0)
 
     @torch.no_grad()
     def _start(self, feature: Float[Tensor, "n f"]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 from idml.training.config import Config
 
 HEAD_RATE, PROXY_RATE = 1e-4, 1e-2  # of new layers and of proxies, whatever the backbone's is
-UNCERTAINTY_RATE = 1e-5  # ten times as much, and the level is made of the noise of its own steps
+UNCERTAINTY_RATE = 1e-5  # at ten times as much the level is made of the noise of its own steps
 
 
 def proxy_anchor() -> Config:
@@ -26,7 +26,9 @@ def proxy_anchor() -> Config:
 
 def proxy_nca() -> Config:
     """ProxyNCA, at a larger scale than usual, and few epochs: its push never ends."""
-    return _with_proxies("proxy_nca", loss_options={"scale": 32.0}, epochs=8)
+    return _with_proxies(
+        "proxy_nca", uncertainty_rate=1e-6, distance_scale="relative", loss_options={"scale": 32.0}, epochs=8
+    )
 
 
 def softmax() -> Config:

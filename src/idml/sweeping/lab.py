@@ -102,9 +102,12 @@ def identity(config: Mapping[str, Any], data: str, split: str) -> str:
 
     A setting that a line lacks, for it is newer than the line, has its default value; and so has one without effect.
     """
+    return json.dumps([without_idle(_whole(config), _defaults()), data, split], sort_keys=True)
+
+
+def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
     defaults = _defaults()
-    whole = {part: {**defaults.get(part, {}), **config.get(part, {})} for part in {*defaults, *config}}
-    return json.dumps([without_idle(whole, defaults), data, split], sort_keys=True)
+    return {part: {**defaults.get(part, {}), **config.get(part, {})} for part in {*defaults, *config}}
 
 
 @cache
@@ -113,9 +116,9 @@ def _defaults() -> dict[str, Any]:
 
 
 def arm_identity(line: Mapping[str, Any]) -> str:
-    """The same for the runs of an arm, which differ in their seeds alone."""
+    """What the runs of an arm have in common: they differ in their seeds alone."""
     config = {**line["config"], "run": {**line["config"]["run"], "seed": None}}
-    return identity(config, line["data"], line["split"])
+    return json.dumps([_whole(config), line["data"], line["split"]], sort_keys=True)
 
 
 def without_folders(text: str) -> str:

@@ -222,7 +222,7 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
     by_name: dict[str, Arm] = {}
     by_config: dict[str, Arm] = {}
     for arm in arms:
-        twin = by_config.setdefault(json.dumps(stored(arm.config)), arm)
+        twin = by_config.setdefault(json.dumps(stored(arm.config), sort_keys=True), arm)
         if twin.config != arm.config:
             raise ValueError(
                 f"two arms differ in where their weights are alone ({twin.config.model.weights} and "

@@ -143,7 +143,7 @@ def _held_out(line: Line) -> list[Any]:
 
 
 def summarise(lines: Sequence[Line], *, by: str = DEFAULT_SCORE, against: str | None = None) -> list[Result]:
-    """The arms of one table, the best first; arms of which runs were stopped follow those of which none was.
+    """The arms of one table, the best first; arms of which runs were stopped or failed follow those that have all.
 
     Runs are of one arm if their configs differ in the seed alone. Of a run that was tried again, the last line counts.
     against: the baseline, by default the first arm.
@@ -187,6 +187,8 @@ def markdown(results: Sequence[Result], *, by: str = DEFAULT_SCORE, keys: Sequen
 def caption(results: Sequence[Result]) -> str:
     """Under which conditions the numbers of a table hold."""
     words = "mean ± standard deviation over seeds"
+    if any(result.config.get("data", {}).get("validation_folds") for result in results):
+        words += ", each on other classes"
     baseline = next((result.against for result in results if result.differences), None)
     if baseline is not None:
         words += f"; differences from {baseline} with half their 95 % interval, by paired t-tests on common seeds"
@@ -244,7 +246,7 @@ def _place(result: Result, by: str) -> tuple[bool, bool, float]:
     if values is None:
         return True, True, 0.0
     mean = over_seeds(list(values.values())).mean
-    return False, bool(result.stopped), mean if named_score(by).lower_is_better else -mean
+    return False, bool(result.stopped or result.failed), mean if named_score(by).lower_is_better else -mean
 
 
 def _cells(result: Result, marks: Mapping[str, Score]) -> list[str]:

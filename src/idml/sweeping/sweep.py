@@ -77,10 +77,10 @@ class Plan:
         self.runs = [self._planned(arm, seed) for seed in seeds for arm in arms]
 
     def lines(self, lab: Lab) -> list[Line]:
-        """What the log has of these runs, in the order of the plan, under the names of these arms."""
+        """What the log has of these runs, in the order of the plan, under the names and settings of these arms."""
         known = lab.latest()
         found = [(run, known.get(run.identity)) for run in self.runs]
-        return [{**line, "arm": run.arm} for run, line in found if line is not None]
+        return [{**line, "arm": run.arm, "config": stored(run.config)} for run, line in found if line is not None]
 
     def check(self) -> None:
         """Raise now for what would spoil every run of an arm: too few classes, unknown options, missing weights."""
@@ -91,7 +91,8 @@ class Plan:
                 check_trial(config, self.cache, is_final=self.is_final)
                 rows, _ = training_and_validation_rows(config, self.cache)
                 build_objective(config, len(self.cache.labels[rows].unique()))
-                network = (config.model.backbone, config.model.weights, config.model.pooling, config.data.scored_size)
+                model = config.model
+                network = (model.backbone, model.weights, model.pooling, model.frozen_layers, config.data.scored_size)
                 if network not in built:
                     build_model(config)
                 built.add(network)
@@ -118,8 +119,9 @@ def sweep(
     retry: run again what failed; and if nothing is to be stopped, also what was stopped.
     """
     halting, watch = halting or Halting(), watch or SilentSweep()
-    is_open = {run.identity for run in plan.runs} - _done(plan, lab, halting, retry=retry)
-    watch.begin(runs=len(plan.runs), done=len(plan.runs) - len(is_open))
+    wanted = {run.identity for run in plan.runs}
+    is_open = wanted - _done(plan, lab, halting, retry=retry)
+    watch.begin(runs=len(wanted), done=len(wanted) - len(is_open))
     workshop, about = Workshop(), versions()
     try:
         for run in plan.runs:

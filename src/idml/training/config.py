@@ -118,9 +118,11 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["optimiser"] = ["uncertainty_factor"]
     if values["mixing"]["mixing"] == "none":
         idle["mixing"] = values["mixing"]
-    return {
-        part: leaves | {name: defaults[part][name] for name in idle.get(part, ())} for part, leaves in values.items()
-    }
+    found = {}
+    for part, leaves in values.items():
+        known = defaults.get(part, {})
+        found[part] = {**leaves, **{name: known[name] for name in idle.get(part, ()) if name in known}}
+    return found
 
 
 def _located(name: str) -> tuple[str, str, str]:

@@ -75,7 +75,8 @@ class DataConfig:
 class ModelConfig:
     """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only.
 
-    uncertainty: "random" is a control: directions drawn anew in each step, of length uncertainty_level, learn nothing.
+    uncertainty: "random" is a control that learns nothing: directions, and lengths around uncertainty_level, drawn anew
+    in each step.
     """
 
     backbone: str = "resnet50"
@@ -139,10 +140,10 @@ class MixingConfig:
 
     mixing: "features" mixes pooled features (Venkataramanan et al., ICLR 2022), which needs no pass of its own.
     mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
-    mixed images, compared with proxies, or where a loss has none with mixed_against; unless partner_negatives, no pair
-    whose label sets meet is a negative in it. "sets" (of classes that have more
-    than smallest_share) and "shares" label all images so, originals and mixed ones compared together. So does
-    "classes", where each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
+    mixed images, compared with proxies, or where a loss has none with mixed_against. "sets" (of classes that have more
+    than smallest_share), "shares" and "classes" label all images so, originals and mixed ones compared together; with
+    "classes" each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
+    partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
     """
 
     mixing: Literal["none", "mixup", "cutmix", "features"] = "none"

@@ -30,7 +30,7 @@ def read(name: str, value: Any, kind: Any) -> Any:
 
     >>> read("clip", "none", float | None), read("crop_scale", "0.2,1", tuple[float, float])
     (None, (0.2, 1.0))
-    >>> read("frozen_layers", "conv1,bn1", tuple[str, ...]), read("frozen_layers", "", tuple[str, ...])
+    >>> read("frozen_layers", "conv1,bn1", tuple[str, ...]), read("frozen_layers", "none", tuple[str, ...])
     (('conv1', 'bn1'), ())
     """
     origin, options = typing.get_origin(kind), typing.get_args(kind)
@@ -44,8 +44,11 @@ def read(name: str, value: Any, kind: Any) -> Any:
         kind = next(option for option in options if option is not type(None))
         return read(name, value, kind)
     if origin is tuple:
-        parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-        if options[-1] is ... and isinstance(parts, list | tuple):
+        is_any_number = options[-1] is ...
+        if is_any_number and value in ("", "none"):
+            return ()
+        parts = value.split(",") if isinstance(value, str) else value
+        if is_any_number and isinstance(parts, list | tuple):
             options = options[:1] * len(parts)
         if not isinstance(parts, list | tuple) or len(parts) != len(options):
             raise ValueError(f"{name} is {value!r}: give {len(options)} values with commas between them.")

@@ -103,10 +103,11 @@ def _revision() -> str | None:
 
 
 def _differences(saved: dict[str, Any], asked: dict[str, Any]) -> list[str]:
-    """Names of settings that are not the same."""
+    """Names of settings that are not the same; one that is newer than the run had its default value in it."""
     found = []
+    defaults = json.loads(json.dumps(Config().to_dict()))
     for part, leaves in asked["config"].items():
-        old = saved["config"].get(part, {})
+        old = defaults[part] | saved["config"].get(part, {})
         found += [
             f"{name} {old.get(name)!r} instead of {new!r}" for name, new in leaves.items() if old.get(name) != new
         ]

@@ -1,0 +1,20 @@
+from pathlib import Path
+
+import pytest
+
+from idml.losses import LOSSES
+from idml.paper.tables import ROWS
+from idml.sweeping.space import arms_of_file
+
+ARMS = Path(__file__).parents[2] / "benchmarks" / "arms"
+FILES = sorted(ARMS.glob("*.arms"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_arm_can_be_trained(path):
+    assert arms_of_file(path, [], validation={"validation_folds": 5})
+
+
+def test_final_arms_are_all_rows_of_all_losses():
+    named = {arm.name for path in ARMS.glob("cub-final-*.arms") for arm in arms_of_file(path, [], validation={})}
+    assert named == {f"{loss} {row}" for loss in LOSSES for row in ROWS}
