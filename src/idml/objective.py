@@ -134,8 +134,8 @@ class Objective(nn.Module):
     ) -> Float[Tensor, ""]:
         """J of original and mixed images together, where what lies between two classes is a class of its own.
 
-        Images mixed of the same two classes, the same one first, are of one class. Each brings a proxy that is mixed like
-        it, so that such a class has as many proxies as images, all equal.
+        Images mixed of the same two classes, the same one first, are of one class. Each brings a proxy mixed like it:
+        such a class has as many proxies as images, all equal.
         label_sets: of mixed images; pairs whose sets meet are then no negatives.
         """
         _check_shares_of_the_loss(other_labels, share)

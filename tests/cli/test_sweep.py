@@ -154,9 +154,29 @@ def test_validation_classes_may_be_the_first_half_a_share_or_folds(idml, cache, 
     assert (folds.validation_half, folds.validation_share, folds.validation_folds) == ("none", 0, 2)
 
 
+@pytest.mark.usefixtures("trial")
+def test_scores_by_epoch_are_shown_of_a_log(idml, cache):
+    assert idml("sweep", "digits", "--data", cache, "--over", "tau=1,3", "--set", "epochs=3", *QUICK)[0] == 0
+    code, output, _ = idml("sweep", "--show", "--epochs")
+    assert code == 0
+    assert "best epoch" in output
+    assert [curve["arm"] for curve in json.loads(idml("sweep", "--show", "--epochs", "--json")[1])] == [
+        "tau=3",
+        "tau=1",
+    ]
+    code, _, errors = idml("sweep", "--show", "--epochs", "--by", "nmi")
+    assert code == 1
+    assert "unknown score by epoch 'nmi'" in errors
+    assert idml("sweep", "digits", "--data", cache, "--final", "--log", "final.jsonl", *QUICK)[0] == 0
+    assert (
+        "no run in the log was validated on the way" in idml("sweep", "--show", "--epochs", "--log", "final.jsonl")[2]
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["digits", "--data", "{cache}", "--epochs"], "--epochs shows runs that are done"),
         (["digits"], "--data is missing"),
         (["digits", "--data", "nowhere"], "there is no folder nowhere"),
         (["digits", "--data", "."], "is no finished cache"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -12,13 +11,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
 from idml.cli.devices import chosen_device
 
 SPEED_OVER = 3600.0  # seconds of the past by which the time left is estimated: runs are long
-CELL_BORDER = 3  # characters around a cell
 SHOWN_SCORES = ("map_at_r", "recall@1", "r_auroc")  # in the line of a run that is done
 
 
@@ -80,6 +76,9 @@ def sweep(
         Path | None, typer.Option(metavar="FILE.png", help="Draw the score against the one or two settings in --over.")
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Run nothing, show the table of what is in --log.")] = False,
+    epochs: Annotated[
+        bool, typer.Option("--epochs", help="With --show: the score after each epoch, to choose how long to train.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
 ) -> None:
@@ -100,8 +99,17 @@ def sweep(
     check_score(by, is_final=final or show)
     if show:
         _check_nothing_to_run(names, data, arms, changes, over, plot)
-        _tell(_existing(log), by=by, against=against, as_json=as_json)
+        from idml.cli.sweep_tables import tell, tell_epochs
+
+        lines = _existing(log)
+        if epochs:
+            tell_epochs(lines, by=by, as_json=as_json)
+        else:
+            tell(lines, by=by, against=against, as_json=as_json)
         return
+    if epochs:
+        raise ValueError("--epochs shows runs that are done: give it with --show and --log.")
+    from idml.cli.sweep_tables import tell
     from idml.sweeping import picture, space
     from idml.sweeping.halting import WATCHED, Halting
     from idml.sweeping.lab import Lab
@@ -137,7 +145,7 @@ def sweep(
         raise
     if all(line["error"] for line in lines):
         raise ValueError(f"all {len(lines)} runs failed, the first with: {lines[0]['error']} (--retry tries again)")
-    _tell(lines, by=by, against=against, as_json=as_json)
+    tell(lines, by=by, against=against, as_json=as_json)
     if plot is not None:
         picture.draw(plot, found, summarise(lines, by=by, against=against), by=by)
         typer.echo(f"wrote {plot}", err=as_json)
@@ -145,7 +153,9 @@ def sweep(
 
 def _check_nothing_to_run(*options: object) -> None:
     if any(option for option in options):
-        raise ValueError("--show runs nothing: give it --log alone, with --by, --against or --json, or leave it out.")
+        raise ValueError(
+            "--show runs nothing: give it --log alone, with --by, --against, --epochs or --json, or leave it out."
+        )
 
 
 def _existing(log: Path) -> list[dict[str, Any]]:
@@ -217,59 +227,6 @@ def _cache(data: Path | None) -> Any:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError("a sweep runs on one device: start it without torchrun, one for each --device and --log.")
     return Cache.open(data)
-
-
-def _tell(lines: Sequence[dict[str, Any]], *, by: str, against: str | None, as_json: bool) -> None:
-    """The tables, one for each set of classes; or all their rows as JSON."""
-    from idml.errors import unknown_name
-    from idml.sweeping.summary import parted, summarise
-
-    parts = parted(lines)
-    tables = [summarise(part, by=by) for part in parts]
-    if against is not None:
-        known = [{result.arm for result in results} for results in tables]
-        if not any(against in names for names in known):
-            raise unknown_name("arm", against, set().union(*known))
-        tables = [
-            summarise(part, by=by, against=against if against in names else None)
-            for part, names in zip(parts, known, strict=True)
-        ]
-    if as_json:
-        rows = [result.to_dict() for results in tables for result in results]
-        typer.echo(json.dumps(rows, allow_nan=False, indent=2))
-        return
-    console = Console(highlight=False)
-    for results in tables:
-        _show(console, results, by)
-        for result in results:
-            for seed, error in result.failed.items():
-                console.print(f"{result.arm}, seed {seed} failed: {error}", markup=False, soft_wrap=True)
-
-
-def _show(console: Console, results: Sequence[Any], by: str) -> None:
-    """One table, with as many scores as fit."""
-    from idml.sweeping.summary import DIFFERENCE, SHOWN, caption, table
-
-    keys, words = list(SHOWN), caption(results)
-    while keys and _width(table(results, by=by, keys=keys)) > console.width:
-        keys.pop()
-    headings, *rows = table(results, by=by, keys=keys)
-    if len(headings) < len(table(results, by=by)[0]):
-        words += "; more scores in a wider window, or with --json"
-    shown = Table(caption=Text(words), caption_justify="left")
-    for heading in headings:
-        is_number = heading != headings[0] and not heading.startswith(DIFFERENCE)
-        shown.add_column(heading, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    console.print(shown)
-
-
-def _width(rows: Sequence[Sequence[str]]) -> int:
-    """Of a table whose first and last columns may be broken between words."""
-    columns = list(zip(*rows, strict=True))
-    broken = [[word for cell in columns[place] for word in cell.split()] for place in (0, -1)]
-    return sum(max(map(len, cells)) + CELL_BORDER for cells in (*columns[1:-1], *broken)) + 1
 
 
 class _Live:

@@ -148,10 +148,7 @@ def summarise(lines: Sequence[Line], *, by: str = DEFAULT_SCORE, against: str | 
     Runs are of one arm if their configs differ in the seed alone. Of a run that was tried again, the last line counts.
     against: the baseline, by default the first arm.
     """
-    arms: dict[str, dict[int, Line]] = {}
-    for line in lines:
-        arms.setdefault(arm_identity(line), {})[line["seed"]] = line
-    results = [_result(name, list(runs.values())) for name, runs in zip(_names(arms), arms.values(), strict=True)]
+    results = [_result(name, runs) for name, runs in arms_of(lines).items()]
     if not results:
         return []
     known = {result.arm: result for result in results}
@@ -160,6 +157,14 @@ def summarise(lines: Sequence[Line], *, by: str = DEFAULT_SCORE, against: str | 
     baseline = results[0] if against is None else known[against]
     results = [result if result is baseline else _compared(result, baseline) for result in results]
     return sorted(results, key=lambda result: _place(result, by))
+
+
+def arms_of(lines: Sequence[Line]) -> dict[str, list[Line]]:
+    """The runs of each arm, one a seed, by a name that no other arm has."""
+    arms: dict[str, dict[int, Line]] = {}
+    for line in lines:
+        arms.setdefault(arm_identity(line), {})[line["seed"]] = line
+    return {name: list(runs.values()) for name, runs in zip(_names(arms), arms.values(), strict=True)}
 
 
 def table(results: Sequence[Result], *, by: str = DEFAULT_SCORE, keys: Sequence[str] = SHOWN) -> list[list[str]]:
