@@ -71,6 +71,8 @@ def test_gradient_norms_are_those_of_all_parameters_of_a_group():
         ({"level_clean": 1.0, "gradient_uncertainty": 1e-9, "gradient_semantic": 1.0}, "dead"),
         ({"level_clean": 9.0, "saturated_pairs": 0.9}, "saturated"),
         ({"level_clean": 1.0, "level_deviation": 1e-5}, "collapsed"),
+        ({"level_clean": 1.0, "loss_with_uncertainty": 7.4, "loss_without_uncertainty": 5.8}, "learns too fast"),
+        ({"level_clean": 1.0, "loss_with_uncertainty": -7.0, "loss_without_uncertainty": -10.0}, "learns too fast"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(means, word):
@@ -80,5 +82,6 @@ def test_what_is_wrong_is_said_in_words(means, word):
 
 def test_a_healthy_or_plain_run_is_not_warned():
     well = {"level_clean": 0.4, "level_deviation": 0.1, "saturated_pairs": 0.0}
+    well |= {"loss_with_uncertainty": 6.0, "loss_without_uncertainty": 5.8}
     assert warnings(well | {"gradient_uncertainty": 0.1, "gradient_semantic": 1.0}) == []
     assert warnings({"loss": 1.0}) == []

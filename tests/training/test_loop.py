@@ -370,3 +370,29 @@ def test_a_damaged_checkpoint_is_named(cache, tmp_path):
     RunFolder(tmp_path).checkpoint(LAST).write_bytes(b"broken off")
     with pytest.raises(ValueError, match="last.pt cannot be continued from"):
         run_of(small("epochs=1"), cache, tmp_path).go()
+
+
+@pytest.mark.parametrize("changes", [[], ["loss=margin", "per_class=5", "distance_scale=relative"]])
+def test_what_uncertainty_does_to_the_loss_is_noted(cache, changes):
+    run = run_of(small("epochs=1", "batch=20", *changes), cache)
+    run.go()
+    (record,) = run.records
+    assert record["loss_without_uncertainty"] != record["loss_with_uncertainty"]
+    assert record["loss_with_uncertainty"] == pytest.approx(record["loss_without_uncertainty"], rel=0.5)  # level 0.1
+    plain = run_of(small("epochs=1", "batch=20").plain(), cache)
+    plain.go()
+    assert "loss_without_uncertainty" not in plain.records[0]
+
+
+def test_a_layer_that_learns_too_fast_is_warned_of(cache):
+    class Listening(Silent):
+        told = ""
+
+        def say(self, words: str) -> None:
+            self.told += words
+
+    watches = {factor: Listening() for factor in (0.1, 30)}
+    for factor, watch in watches.items():
+        run_of(small("epochs=3", "tau=1", f"uncertainty_factor={factor}"), cache, watch=watch).go()
+    assert "it learns too fast. Lower uncertainty_factor" in watches[30].told
+    assert "learns too fast" not in watches[0.1].told

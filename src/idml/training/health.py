@@ -20,6 +20,7 @@ from idml.pairs import Pairs
 SATURATED = 0.01  # a pair of less weight e^{−β̃/τ} than this moves nothing any more
 DEAD = 1e-4  # of the semantic head's gradient: an uncertainty head that gets less learns nothing
 MOST_SATURATED = 0.5  # of the pairs: beyond, training stands still
+NOISE = 0.25  # of the loss: uncertainty that adds more than this to it learns too fast, for it could be 0
 COLLAPSED = 0.01  # a level that varies by less than this share of its mean says nothing
 
 
@@ -110,6 +111,12 @@ def warnings(means: Mapping[str, float]) -> list[str]:
         told.append(
             f"{means['saturated_pairs']:.0%} of the pairs are saturated (level {level:.3g}): training stands still. "
             "Raise tau, or lower uncertainty_level and uncertainty_gradient."
+        )
+    with_it, without = (means.get(f"loss_{kind}_uncertainty", 0.0) for kind in ("with", "without"))
+    if with_it - without > NOISE * abs(without):
+        told.append(
+            f"uncertainty makes the loss larger, {with_it:.3g} where it is {without:.3g} without: it learns too fast. "
+            "Lower uncertainty_factor."
         )
     if means.get("level_deviation", math.inf) < COLLAPSED * level:
         told.append(

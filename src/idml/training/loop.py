@@ -19,6 +19,7 @@ from torch import nn
 from idml.data.batches import seeded
 from idml.data.cache import Cache, warning_about
 from idml.distances import Introspective
+from idml.embedding import Embedding
 from idml.evaluation.judging import evaluate
 from idml.training import checkpoint, distributed, health
 from idml.training.averaging import Average
@@ -203,13 +204,17 @@ class Run:
             self.average.update()
 
     def _doubts(self, step: Step, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What the uncertainty does to the pairs that the loss compares."""
+        """What the uncertainty does to the pairs that the loss compares, and to the loss."""
         distance = self.introspective
         if distance is None:
             return {}
         with torch.no_grad():
             compared = self.objective.compared(step.original)
-            return health.doubts(step.original, compared, self.objective.pairs(labels), distance, mixed=step.mixed)
+            found = health.doubts(step.original, compared, self.objective.pairs(labels), distance, mixed=step.mixed)
+            certain = Embedding.certain(step.original.semantic)
+            found["loss_with_uncertainty"] = self.objective(step.original, labels)
+            found["loss_without_uncertainty"] = self.objective(certain, labels)
+            return found
 
     def _end_of_epoch(self, place: Place, means: dict[str, float], seconds: float) -> Place:
         """Validate, tell, and save; the place at the start of the next epoch."""
