@@ -42,7 +42,9 @@ def test_folds_hold_out_every_class_once_in_the_order_of_their_numbers(parts):
 
 @pytest.mark.parametrize("parts", [1, 11])
 def test_parts_too_few_or_too_many_are_refused(parts):
-    with pytest.raises(ValueError, match=f"20 classes cannot be parted in {parts}, .*: give 2 to 10 folds"):
+    with pytest.raises(
+        ValueError, match=f"20 classes cannot be parted in {parts}, .*: give at least 2 folds, and at most 10"
+    ):
         held_out_classes(ROWS, LABELS, share=Fold(0, parts))
 
 

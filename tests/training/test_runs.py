@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from caches import draw_cache
@@ -16,6 +17,15 @@ def begun(folder: RunFolder) -> Config:
     return Config.from_dict(json.loads((folder.path / CONFIG).read_text())["config"])
 
 
+def interrupted(place: Path) -> tuple[RunFolder, Config]:
+    """A run that has a checkpoint to go on from."""
+    folder, config = RunFolder(place), recipe("digits")
+    folder.begin(config, DATA)
+    folder.checkpoint(LAST).parent.mkdir()
+    folder.checkpoint(LAST).touch()
+    return folder, config
+
+
 def test_a_folder_without_a_checkpoint_takes_other_settings(tmp_path):
     folder, config = RunFolder(tmp_path), recipe("digits")
     assert not folder.begin(config, DATA)
@@ -25,10 +35,7 @@ def test_a_folder_without_a_checkpoint_takes_other_settings(tmp_path):
 
 
 def test_another_config_or_other_images_do_not_continue_a_run(tmp_path):
-    folder, config = RunFolder(tmp_path), recipe("digits")
-    folder.begin(config, DATA)
-    folder.checkpoint(LAST).parent.mkdir()
-    folder.checkpoint(LAST).touch()
+    folder, config = interrupted(tmp_path)
     assert folder.begin(config, DATA)
     with pytest.raises(ValueError, match="is a run with other settings \\(tau 5.0 instead of 3.0\\)"):
         folder.begin(config.with_changes(["tau=3"]), DATA)
@@ -38,10 +45,7 @@ def test_another_config_or_other_images_do_not_continue_a_run(tmp_path):
 
 
 def test_a_run_from_before_a_setting_existed_goes_on(tmp_path):
-    folder, config = RunFolder(tmp_path), recipe("digits")
-    folder.begin(config, DATA)
-    folder.checkpoint(LAST).parent.mkdir()
-    folder.checkpoint(LAST).touch()
+    folder, config = interrupted(tmp_path)
     saved = json.loads((tmp_path / "config.json").read_text())
     del saved["config"]["model"]["frozen_layers"]
     (tmp_path / "config.json").write_text(json.dumps(saved))

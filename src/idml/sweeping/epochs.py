@@ -44,9 +44,9 @@ def curves(lines: Sequence[Line], *, by: str) -> list[Curve]:
             if score is not None and math.isfinite(score):
                 scores.setdefault(record["epoch"], []).append(score)
         if scores:
-            epochs = sorted(scores)
-            means, seeds = ({epoch: count(scores[epoch]) for epoch in epochs} for count in (fmean, len))
-            found.append(Curve(arm=arm, means=means, seeds={epoch: int(number) for epoch, number in seeds.items()}))
+            by_epoch = sorted(scores.items())
+            means = {epoch: fmean(values) for epoch, values in by_epoch}
+            found.append(Curve(arm=arm, means=means, seeds={epoch: len(values) for epoch, values in by_epoch}))
     return sorted(found, key=lambda curve: -curve.means[curve.best])
 
 
