@@ -40,15 +40,15 @@ class Mixing:
 
     def label_sets(self, labels: Labels, num_classes: int, *, smallest_share: float = 0.0) -> Bool[Tensor, "n c"]:
         """All classes of which a mixed image has more than `smallest_share` (IDML's label sets)."""
-        members = self._members(labels, num_classes)
+        members, others = self._members(labels, num_classes)
         own = (members > 0) & (self.label_share > smallest_share)[:, None]
-        other = (members[self.partner] > 0) & (1 - self.label_share > smallest_share)[:, None]
+        other = (others > 0) & (1 - self.label_share > smallest_share)[:, None]
         return own | other
 
     def label_shares(self, labels: Labels, num_classes: int) -> Float[Tensor, "n c"]:
         """How much of each class a mixed image has (Mixup's labels)."""
-        members = as_shares(self._members(labels, num_classes)).to(self.share.dtype)
-        return self._blend(members, members[self.partner], self.label_share)
+        own, others = (as_shares(members).to(self.share.dtype) for members in self._members(labels, num_classes))
+        return self._blend(own, others, self.label_share)
 
     def other_labels(self, labels: Shaped[Tensor, "n ..."]) -> Shaped[Tensor, "n ..."]:
         """The partners' labels, for `objective(mixed, labels, other_labels, share)`."""
@@ -80,10 +80,10 @@ class Mixing:
             per_image=True,
         )
 
-    def _members(self, labels: Labels, num_classes: int) -> Shaped[Tensor, "n c"]:
-        members = as_members(labels, num_classes)
-        self._check_number(members)
-        return members
+    def _members(self, labels: Labels, num_classes: int) -> tuple[Shaped[Tensor, "n c"], Shaped[Tensor, "n c"]]:
+        """Of the images, and of their partners."""
+        self._check_number(labels)
+        return as_members(labels, num_classes), as_members(self.other_labels(labels), num_classes)
 
     def _check_number(self, rows: Tensor) -> None:
         if len(rows) != len(self.partner):
