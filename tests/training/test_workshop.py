@@ -112,16 +112,3 @@ with torch.compiler.set_stance("fail_on_recompile"):
         [sys.executable, "-c", script, str(cache.folder)], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.parametrize("is_warming", [False, True])
-def test_a_second_run_warms_up_with_compiled_code(monkeypatch, is_warming):
-    monkeypatch.setattr(torch, "compile", lambda features, **_options: lambda images: features(images) * 0)
-    workshop, config = Workshop(), some_config("compile=true")
-    images = torch.randint(255, (2, 3, 32, 32), dtype=torch.uint8)
-    is_compiled = []
-    for _run in range(2):
-        running = workshop.model(config, CPU)
-        running.is_warming = is_warming
-        is_compiled.append(bool((running.features(images) == 0).all()))
-    assert is_compiled == [not is_warming, True]

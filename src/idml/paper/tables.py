@@ -43,6 +43,7 @@ RETRIEVAL: dict[str, str] = {
     "r_precision": "RP",
     "map_at_r": "MAP@R",
 }
+AT_IMAGE_SIZE: dict[str, str] = {"recall@1_at_image_size": "R@1", "map_at_r_at_image_size": "MAP@R"}
 COMPARED = ("recall@1", "map_at_r")  # what is held against plain, and against the paper
 UNCERTAINTY: dict[str, str] = {"r_auroc": "R-AUROC", "aurc": "AURC ↓", "mixed_auroc": "mixed AUROC"}
 LEVELS = ("level_clean", "level_mixed")
@@ -127,11 +128,14 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     is_compared = "plain" in rows
     headings = ["row", "seeds", *RETRIEVAL.values()]
     headings += [f"{RETRIEVAL[key]} − plain" for key in COMPARED]
+    smaller = AT_IMAGE_SIZE if any(set(AT_IMAGE_SIZE) & set(result.values) for result in results.values()) else {}
+    headings += [f"{heading} at {_image_size(rows)} px" for heading in smaller.values()]
     headings += [f"paper {RETRIEVAL[key]}" for key in COMPARED]
     cells = []
     for row, result in results.items():
-        gaps = [_difference(result, key) if is_compared else NOTHING for key in COMPARED]
-        cells.append([ROWS[row], result.runs, *_scores(result, RETRIEVAL), *gaps, *_of_the_paper(loss, row, result)])
+        scores = [*_scores(result, RETRIEVAL)]
+        scores += [_difference(result, key) if is_compared else NOTHING for key in COMPARED]
+        cells.append([ROWS[row], result.runs, *scores, *_scores(result, smaller), *_of_the_paper(loss, row, result)])
     texts = [f"### {TITLES.get(loss, loss)}", _markdown(headings, cells)]
     uncertain = [row for row, result in results.items() if "level_clean" in result.values]
     if uncertain:
@@ -146,6 +150,10 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
         words = "; ".join(f"{row}: {epochs} epochs, {seconds} s a run" for row, (epochs, seconds) in costs.items())
         texts.append(f"Without uncertainty: {words}.")
     return "\n\n".join(texts)
+
+
+def _image_size(rows: Mapping[str, Sequence[Line]]) -> int:
+    return next(line["config"]["data"]["image_size"] for lines in rows.values() for line in lines)
 
 
 def _against_mixup(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:

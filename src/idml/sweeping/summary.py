@@ -53,6 +53,8 @@ SCORES: dict[str, Score] = {
     "recall@8": Score("Recall@8"),
     "r_precision": Score("R-Precision"),
     "map_at_r": Score("MAP@R"),
+    "recall@1_at_image_size": Score("Recall@1 at image_size"),
+    "map_at_r_at_image_size": Score("MAP@R at image_size"),
     "nmi": Score("NMI"),
     "r_auroc": Score("R-AUROC"),
     "aurc": Score("AURC", lower_is_better=True),
@@ -62,7 +64,7 @@ SCORES: dict[str, Score] = {
     "weight_positive": Score("weight of positive pairs", is_share=False, is_chosen_by=False),
     "weight_negative": Score("weight of negative pairs", is_share=False, is_chosen_by=False),
 }
-ONLY_FINAL = ("nmi",)
+ONLY_FINAL = ("nmi", "recall@1_at_image_size", "map_at_r_at_image_size")
 DEFAULT_SCORE = "map_at_r"
 SHOWN = ("recall@1", "map_at_r", "nmi", "r_auroc", "mixed_auroc")  # what fits on a screen; the log has all
 

@@ -12,6 +12,7 @@ import torch
 from idml.data.cache import Cache
 from idml.data.pixels import Pixels
 from idml.data.splits import QUERY, TEST
+from idml.embedding import Embedding
 from idml.evaluation.ambiguity import told_apart
 from idml.evaluation.judging import evaluate
 from idml.models.embedder import Embedder
@@ -22,6 +23,7 @@ from idml.training.loop import Run, never
 from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
+AT_IMAGE_SIZE = ("recall@1", "map_at_r")  # also scored on crops as large as those of training, for comparison
 OF_TRAINING = ("weight_positive", "weight_negative", "weight_mixed", "saturated_pairs")  # in the last epoch
 
 
@@ -37,7 +39,8 @@ def run_trial(
 ) -> dict[str, Any]:
     """Train one config; what came out, ready for the lab log.
 
-    is_final: score the test classes, with NMI; otherwise the validation classes, which the config must hold out.
+    is_final: score the test classes, with NMI, and where test_size is another than image_size, on crops of both sizes;
+    otherwise the validation classes, which the config must hold out.
     A run that was stopped has the scores of where it stopped.
     """
     check_trial(config, cache, is_final=is_final)
@@ -49,6 +52,8 @@ def run_trial(
     rows = cache.rows(TEST) if is_final else run.validation_rows
     pixels = workshop.passing_pixels(cache, rows, device) if is_final else run.validation
     found = _scores(config, run.model, pixels, cache.labels[rows], clustering=is_final)
+    if is_final and config.data.scored_size != config.data.image_size:
+        found |= _scores_at_image_size(config, run.model, pixels, cache.labels[rows])
     last = run.records[-1]
     return {
         "split": "test" if is_final else "validation",
@@ -92,6 +97,14 @@ def _scores(
         "level_mixed": float(mixed.mean()),
         "mixed_auroc": told_apart(clean, mixed),
     }
+
+
+def _scores_at_image_size(
+    config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor
+) -> dict[str, float]:
+    semantic = embed_all(model, pixels, config.with_changes({"test_size": None})).semantic
+    scores = evaluate(Embedding(semantic), labels, clustering=False, resamples=0)
+    return {f"{row.key}_at_image_size": row.value for row in scores.rows() if row.key in AT_IMAGE_SIZE}
 
 
 @torch.inference_mode()

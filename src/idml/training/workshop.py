@@ -29,29 +29,18 @@ RECOMPILATIONS = 64  # sizes of images and batches that one process may train wi
 
 
 class RunningModel:
-    """A model as training runs it: in the run's precision and memory layout, compiled once all of it is trained.
+    """A model as training runs it: in the run's precision and memory layout, compiled once all of it is trained."""
 
-    compiles_warm_up: before that too; it is other code, which one run alone does not use for long enough to pay.
-    """
-
-    def __init__(
-        self,
-        model: Embedder,
-        config: Config,
-        device: torch.device,
-        compiled: Callable[[Tensor], Tensor],
-        *,
-        compiles_warm_up: bool = False,
-    ):
+    def __init__(self, model: Embedder, config: Config, device: torch.device, compiled: Callable[[Tensor], Tensor]):
         self.model, self.config, self.device = model, config, device
-        self._compiled, self._compiles_warm_up = compiled, compiles_warm_up
+        self._compiled = compiled
         self.is_warming = False
 
     def features(self, images: Tensor) -> Tensor:
         run = self.config.run
         if run.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
-        is_compiled = run.compile and (self._compiles_warm_up or not self.is_warming)
+        is_compiled = run.compile and not self.is_warming
         torch.compiler.cudagraph_mark_step_begin()
         with self._precision():
             return self._compiled(images) if is_compiled else self.model.features(images)
@@ -98,8 +87,7 @@ class Workshop:
         is_frozen = (chosen.frozen_batch_norm, chosen.frozen_layers)
         is_built = (chosen.backbone, chosen.pooling, *is_frozen, model.backbone.only_size)
         key = (*is_built, config.run.channels_last, str(device), mode)
-        is_known = key in self._carriers
-        if is_known:
+        if key in self._carriers:
             carrier, compiled = self._carriers[key]
             carrier.zero_grad(set_to_none=True)  # what a run that failed between two steps has left
             for part in ("backbone", "normalise", "pooling"):
@@ -110,7 +98,7 @@ class Workshop:
             torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, RECOMPILATIONS)
             carrier, compiled = model, torch.compile(model.features, dynamic=False, mode=mode)
             self._carriers[key] = (carrier, compiled)
-        return RunningModel(model, config, device, compiled, compiles_warm_up=is_known)
+        return RunningModel(model, config, device, compiled)
 
 
 def _compile_mode(config: Config, device: torch.device) -> str:
