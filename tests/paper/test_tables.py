@@ -72,6 +72,15 @@ def test_rows_stand_in_their_order_with_scores_differences_and_the_papers_number
     assert len({len(row) for row in scores}) == 1
 
 
+def test_scores_at_the_size_of_training_stand_beside_the_papers():
+    each = lines(rows=("plain", "both"))
+    for run in each:
+        run["scores"] |= {"recall@1_at_image_size": 0.5, "map_at_r_at_image_size": 0.25}
+    headings, *rows = tables(final_tables(each))[0]
+    assert headings[-4:] == ["R@1 at 224 px", "MAP@R at 224 px", "paper R@1", "paper MAP@R"]
+    assert [row[-4:-2] for row in rows] == [["50.00 ± 0.00", "25.00 ± 0.00"]] * 2
+
+
 def test_what_uncertainty_does_is_told_of_rows_that_have_it():
     text = final_tables(lines())
     _, (headings, *rows), _ = tables(text)

@@ -55,6 +55,17 @@ def test_scores_are_those_of_the_last_epochs_embeddings(cache, changes, is_final
         assert 0 <= found["scores"]["mixed_auroc"] <= 1
 
 
+def test_final_runs_are_also_scored_at_the_size_that_they_were_trained_at(cache):
+    larger, usual = (
+        run_trial(quick(*changes), cache, device=CPU, workshop=Workshop(), is_final=True)["scores"]
+        for changes in (["image_size=24", "test_size=32"], ["image_size=24"])
+    )
+    for name in ("recall@1", "map_at_r"):
+        assert larger[f"{name}_at_image_size"] == usual[name]
+        assert f"{name}_at_image_size" not in usual
+    assert larger["mean_level"] != usual["mean_level"]
+
+
 def test_a_run_that_is_stopped_has_the_scores_of_where_it_stopped(cache):
     stopped = run_trial(
         quick("validation_half=second"), cache, device=CPU, workshop=Workshop(), should_stop=lambda _record: True

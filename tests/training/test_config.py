@@ -9,7 +9,7 @@ from idml.recipes import RECIPES, recipe
 from idml.training.building import build_objective
 from idml.training.config import Config
 from idml.training.parts import OptimiserConfig
-from idml.training.reading import options_of
+from idml.training.reading import miner_options_of, options_of
 
 
 def test_settings_are_changed_by_their_own_names():
@@ -44,11 +44,19 @@ def test_options_are_read_as_the_type_of_the_losss_default(loss, key, text, valu
         assert build_objective(config, 4).loss_options == {key: value}
 
 
-def test_options_of_one_name_are_of_one_type_in_all_losses():
+@pytest.mark.parametrize("options", [options_of, miner_options_of])
+def test_options_of_one_name_are_of_one_type_in_all_losses(options):
     kinds: dict[str, type] = {}
     for loss in LOSSES:
-        for name, kind in options_of(loss).items():
+        for name, kind in options(loss).items():
             assert kinds.setdefault(name, kind) is kind, name
+
+
+def test_options_of_a_losss_miner_reach_it():
+    config = Config().with_changes(["miner_options.dim=64", "loss=margin"])
+    assert config.objective.miner_options == {"dim": 64}
+    assert build_objective(config, 4).miner_options == {"dim": 64}
+    assert config.plain().objective.miner_options == {"dim": 64}
 
 
 def test_a_loss_and_its_options_are_changed_together():
@@ -121,6 +129,9 @@ def test_recipes_are_complete_and_survive_json(name):
         ("loss_options.margins=1", "unknown option of a loss 'margins': did you mean 'margin'?"),
         ("loss_options.miner_options=3", "unknown option of a loss 'miner_options'"),
         ("loss_options.bins=20", "unknown option of the proxy_anchor loss 'bins'"),
+        ("miner_options.epsilons=1", "unknown option of a miner 'epsilons': did you mean 'epsilon'?"),
+        ("miner_options.generator=1", "unknown option of a miner 'generator'"),
+        ("miner_options.epsilon=1", "unknown option of the proxy_anchor loss's miner 'epsilon'"),
         ("loss_options.margin=x", "loss_options.margin is 'x': give a value of type float."),
         ("validation_share=2", "validation_share is 2.0"),
         ("validation_folds=1", "validation_folds is 1: give at least 2."),

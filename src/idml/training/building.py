@@ -96,5 +96,6 @@ def build_objective(config: Config, classes: int) -> Objective:
         uncertainty_dim=model.uncertainty_dim,
         learn_proxy_uncertainty=chosen.learn_proxy_uncertainty,
         distance_scale=chosen.distance_scale,
+        miner_options=chosen.miner_options,
         **dict[str, Any](chosen.loss_options),
     )

@@ -114,7 +114,7 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     idle: dict[str, Iterable[str]] = {}
     if not values["objective"]["introspective"]:
         idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
-        idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "introspective"}
+        idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
     if values["mixing"]["mixing"] == "none":
         idle["mixing"] = values["mixing"]

@@ -11,7 +11,7 @@ from idml.distances import Introspective
 from idml.errors import unknown_name
 from idml.losses import LOSSES
 from idml.models.preprocessing import resized
-from idml.training.reading import check_above_0, check_at_least, options_of
+from idml.training.reading import check_above_0, check_at_least, check_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,6 +108,7 @@ class ObjectiveConfig:
 
     loss: str = "proxy_anchor"
     loss_options: dict[str, Any] = field(default_factory=dict)
+    miner_options: dict[str, Any] = field(default_factory=dict)  # of the miner that chooses pairs for the loss
     introspective: bool = True
     tau: float = 5.0
     gamma: float = 0.0
@@ -120,9 +121,8 @@ class ObjectiveConfig:
     def __post_init__(self):
         if self.loss not in LOSSES:
             raise unknown_name("loss", self.loss, LOSSES)
-        for name in self.loss_options:
-            if name not in options_of(self.loss):
-                raise unknown_name(f"option of the {self.loss} loss", name, options_of(self.loss))
+        check_options(self.loss, "loss_options", self.loss_options)
+        check_options(self.loss, "miner_options", self.miner_options)
         check_at_least(self, 0, "level_prior")
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from idml.errors import unknown_name
@@ -71,10 +72,12 @@ def read(name: str, value: Any, kind: Any) -> Any:
 
 
 def read_option(name: str, key: str, value: Any) -> Any:
-    """An option of a loss, as the type of its default; options of one name are of one type in all losses."""
-    kinds = {known: kind for loss in LOSSES for known, kind in options_of(loss).items()}
+    """An option of a loss or of its miner, as the type of its default; options of one name are of one type in all."""
+    leaf = name.partition(".")[0]
+    called, known = OPTIONS[leaf]
+    kinds = {each: kind for loss in LOSSES for each, kind in known(loss).items()}
     if key not in kinds:
-        raise unknown_name("option of a loss", key, kinds)
+        raise unknown_name(f"option of a {called}", key, kinds)
     return read(name, value, kinds[key])
 
 
@@ -84,8 +87,38 @@ def options_of(loss: str) -> dict[str, type]:
     >>> options_of("fast_ap")
     {'bins': <class 'int'>, 'max_distance': <class 'float'>}
     """
-    parameters = inspect.signature(LOSSES[loss].function).parameters.values()
-    return {each.name: type(each.default) for each in parameters if each.kind is each.KEYWORD_ONLY}
+    return _keywords(LOSSES[loss].function)
+
+
+def miner_options_of(loss: str) -> dict[str, type]:
+    """The keywords of the miner that chooses pairs for a loss; nothing where none does.
+
+    >>> miner_options_of("multi_similarity"), miner_options_of("proxy_anchor")
+    ({'epsilon': <class 'float'>}, {})
+    """
+    return _keywords(LOSSES[loss].miner)
+
+
+OPTIONS = {"loss_options": ("loss", options_of), "miner_options": ("miner", miner_options_of)}
+
+
+def check_options(loss: str, leaf: str, names: Iterable[str]) -> None:
+    """Raise for an option that this loss, or its miner, does not have."""
+    called, known = OPTIONS[leaf]
+    for name in names:
+        if name not in known(loss):
+            kind = f"option of the {loss} loss" + ("" if called == "loss" else f"'s {called}")
+            raise unknown_name(kind, name, known(loss))
+
+
+def _keywords(function: Callable[..., Any] | None) -> dict[str, type]:
+    """Those that can be written, so no generators."""
+    parameters = [] if function is None else inspect.signature(function).parameters.values()
+    return {
+        each.name: type(each.default)
+        for each in parameters
+        if each.kind is each.KEYWORD_ONLY and each.default is not None
+    }
 
 
 def check_choices(part: Any) -> None:
