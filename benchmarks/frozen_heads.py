@@ -133,7 +133,7 @@ class Adapted(nn.Module):
             normalise=True,
             gradient_scale=model.uncertainty_gradient,
             starting_level=model.uncertainty_level,
-            is_random=model.uncertainty == "random",
+            kind=model.uncertainty,
         )
         self.normalise = nn.LayerNorm(width, elementwise_affine=False)
         self.down, self.up = nn.Linear(width, ADAPTER), nn.Linear(ADAPTER, width)

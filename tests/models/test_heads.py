@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -127,6 +128,17 @@ def test_the_gradient_into_the_backbone_is_scaled_and_the_layers_own_is_not(scal
         torch.testing.assert_close(scaled[0], full[0] * scale)
 
 
+def test_common_uncertainty_has_the_mean_length_and_the_directions_of_learned_uncertainty():
+    feature = torch.randn(7, 16)
+    learned = UncertaintyHead(16, 5, form=STABILISED).eval()
+    common = UncertaintyHead(16, 5, form=replace(STABILISED, kind="common")).eval()
+    common.load_state_dict(learned.state_dict())
+    found, expected = common(feature), learned(feature)
+    lengths = torch.linalg.vector_norm(expected, dim=1)
+    torch.testing.assert_close(torch.linalg.vector_norm(found, dim=1), lengths.mean().expand(7))
+    torch.testing.assert_close(found * lengths[:, None], expected * lengths.mean())
+
+
 def test_second_derivatives_pass_a_scaled_gradient():
     torch.manual_seed(0)
     heads = Heads(4, dim=3, uncertainty_dim=2, form=form(normalise=True, gradient_scale=0.3)).double()
@@ -148,6 +160,8 @@ def test_mistakes_are_named():
         form(gradient_scale=1.5)
     with pytest.raises(ValueError, match="starting_level is -1"):
         form(starting_level=-1.0)
+    with pytest.raises(ValueError, match="unknown kind of uncertainty 'comon': did you mean 'common'?"):
+        form(kind="comon")
     with pytest.raises(ValueError, match="dim is 0"):
         Heads(32, dim=0)
     with pytest.raises(ValueError, match=r"shape \(2, 7\): give \(images, 32\)"):

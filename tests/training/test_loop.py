@@ -110,7 +110,7 @@ def test_images_that_are_much_too_large_are_remarked_on(cache, tmp_path):
 
 def test_random_uncertainty_is_refused_where_ranks_would_draw_the_same(cache, monkeypatch):
     monkeypatch.setattr("idml.training.distributed.ranks", lambda: 2)
-    with pytest.raises(ValueError, match="uncertainty=random would be the same on all ranks"):
+    with pytest.raises(ValueError, match="uncertainty=random draws or averages on each rank alone"):
         run_of(small("uncertainty=random"), cache)
 
 
@@ -250,17 +250,30 @@ def test_images_are_scored_at_their_own_size(cache, tmp_path, monkeypatch):
     assert Embedder.load(tmp_path).preprocessing.size == 40
 
 
-def test_a_random_uncertainty_is_a_control_that_learns_nothing(cache):
-    run = run_of(small("uncertainty=random", "uncertainty_level=0.2"), cache)
+def control(kind: str, cache) -> tuple[list[dict], bool]:
+    """The records of a run with this kind of uncertainty, and whether its layer has learned."""
+    run = run_of(small(f"uncertainty={kind}", "uncertainty_level=0.2"), cache)
     head = run.model.heads.uncertainty
     assert head is not None
     before = copies(head.parameters())
     assert run.go()
-    assert are_same(before, head.parameters())
-    assert "gradient_uncertainty" not in run.records[-1]
-    assert run.records[-1]["level_clean"] == pytest.approx(0.2, rel=0.3)
-    assert run.records[-1]["level_deviation"] == pytest.approx(0.2 / 3**0.5, rel=0.3)  # lengths from 0 to 0.4
-    assert run.records[-1]["loss"] < run.records[0]["loss"]
+    return run.records, not are_same(before, head.parameters())
+
+
+def test_a_random_uncertainty_is_a_control_that_learns_nothing(cache):
+    records, has_learned = control("random", cache)
+    assert not has_learned
+    assert "gradient_uncertainty" not in records[-1]
+    assert records[-1]["level_clean"] == pytest.approx(0.2, rel=0.3)
+    assert records[-1]["level_deviation"] == pytest.approx(0.2 / 3**0.5, rel=0.3)  # lengths from 0 to 0.4
+    assert records[-1]["loss"] < records[0]["loss"]
+
+
+def test_a_common_uncertainty_learns_one_length_for_all_images(cache):
+    records, has_learned = control("common", cache)
+    assert has_learned
+    assert records[-1]["level_deviation"] == pytest.approx(0.0, abs=1e-6)
+    assert records[-1]["level_clean"] != records[0]["level_clean"]
 
 
 def test_a_plain_run_has_no_uncertainty(cache, tmp_path):

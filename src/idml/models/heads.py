@@ -8,7 +8,9 @@ backbone. They are one argument apart: `Heads(2048, form=LITERAL)`.
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -16,7 +18,10 @@ from torch import Tensor, nn
 
 from idml.data.batches import check_between
 from idml.embedding import Embedding
+from idml.errors import unknown_name
 from idml.numerics.precision import full_precision, wide
+
+UncertaintyKind = Literal["learned", "random", "common"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,16 +31,19 @@ class UncertaintyForm:
     normalise: LayerNorm, without parameters, on the feature it sees.
     gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
     starting_level: the mean level on the first training batch; None leaves the layer's default.
-    is_random: a control that learns nothing: directions, and lengths from 0 to twice the starting level (1 if None),
-    drawn anew each time; against proxies, which are certain, lengths are all that counts.
+    kind: "learned", or a control. "random" learns nothing: directions, and lengths from 0 to twice the starting level
+    (1 if None), are drawn anew each time; against proxies, which are certain, lengths are all that counts. "common"
+    learns one length: all images of a batch have the mean of theirs, so that none is more ambiguous than another.
     """
 
     normalise: bool
     gradient_scale: float
     starting_level: float | None
-    is_random: bool = False
+    kind: UncertaintyKind = "learned"
 
     def __post_init__(self):
+        if self.kind not in typing.get_args(UncertaintyKind):
+            raise unknown_name("kind of uncertainty", self.kind, typing.get_args(UncertaintyKind))
         check_between("gradient_scale", self.gradient_scale, 0.0, 1.0)
         if self.starting_level is not None and not 0 < self.starting_level < float("inf"):
             raise ValueError(f"starting_level is {self.starting_level}: give a number above 0, or None.")
@@ -56,12 +64,13 @@ class UncertaintyHead(nn.Module):
         self._starts_at = form.starting_level
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
-        if self.form.is_random:
+        if self.form.kind == "random":
             return self._drawn(feature)
         feature = self.normalise(_scale_gradient(feature, self.form.gradient_scale))
         if self._starts_at is not None and self.training:
             self._start(feature.detach())
-        return self.linear(feature)
+        found = self.linear(feature)
+        return _at_mean_length(found) if self.form.kind == "common" else found
 
     def _drawn(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         like = {"device": feature.device, "dtype": feature.dtype}
@@ -128,6 +137,10 @@ class Heads(nn.Module):
             raise ValueError(f"the pooled feature has shape {tuple(feature.shape)}: give (images, {self.features}).")
         semantic = self.semantic(self.normalise(feature))
         return Embedding(semantic, None if self.uncertainty is None else self.uncertainty(feature))
+
+
+def _at_mean_length(vectors: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
+    return nn.functional.normalize(vectors) * torch.linalg.vector_norm(vectors, dim=1).mean()
 
 
 def _normalisation(features: int, *, is_on: bool) -> nn.Module:

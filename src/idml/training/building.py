@@ -62,7 +62,7 @@ def build_model(config: Config) -> Embedder:
         normalise=model.uncertainty_normalise,
         gradient_scale=model.uncertainty_gradient,
         starting_level=model.uncertainty_level,
-        is_random=model.uncertainty == "random",
+        kind=model.uncertainty,
     )
     built = Embedder(
         model.backbone,

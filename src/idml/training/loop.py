@@ -91,8 +91,9 @@ class Run:
         self.config, self.cache, self.folder, self.device, self.watch = config, cache, folder, device, watch
         self.logs: Logs | None = None
         self.records: list[dict[str, Any]] = []
-        if config.model.uncertainty == "random" and distributed.ranks() > 1:
-            raise ValueError("uncertainty=random would be the same on all ranks: run this control in one process.")
+        control = config.model.uncertainty
+        if control != "learned" and distributed.ranks() > 1:
+            raise ValueError(f"uncertainty={control} draws or averages on each rank alone: use one process.")
         rows, self.validation_rows = training_and_validation_rows(config, cache)
         self.class_numbers, labels = cache.labels[rows].unique(return_inverse=True)
         torch.manual_seed(config.run.seed)

@@ -10,6 +10,7 @@ from idml.data.splits import check_validation_split
 from idml.distances import Introspective
 from idml.errors import unknown_name
 from idml.losses import LOSSES
+from idml.models.heads import UncertaintyKind
 from idml.models.preprocessing import resized
 from idml.training.reading import check_above_0, check_at_least, check_options
 
@@ -76,7 +77,7 @@ class ModelConfig:
     """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only.
 
     uncertainty: "random" is a control that learns nothing: directions, and lengths around uncertainty_level, drawn anew
-    in each step.
+    in each step; "common" one that learns how much, but not of which image: all of a batch have the same length.
     """
 
     backbone: str = "resnet50"
@@ -87,7 +88,7 @@ class ModelConfig:
     frozen_batch_norm: bool = True
     frozen_layers: tuple[str, ...] = ()  # of the backbone: conv1,bn1,layer1 of a ResNet
     semantic_normalise: bool = False
-    uncertainty: Literal["learned", "random"] = "learned"
+    uncertainty: UncertaintyKind = "learned"
     uncertainty_normalise: bool = True
     uncertainty_gradient: float = 0.1
     uncertainty_level: float | None = 0.1  # mean level at the start
