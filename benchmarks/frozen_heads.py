@@ -249,8 +249,8 @@ def judged(model: Adapted, features: Features) -> dict[str, float]:
     is_same = features.centre_labels[:, None] == features.centre_labels
     variance = torch.linalg.svdvals(directions - directions.mean(dim=0)).square()
     share = variance / variance.sum()
-    mixed = model(features.mixed[0].float()).level
-    trained = model(features.crops[0].float())
+    both = model(torch.cat([features.crops[0], features.mixed[0]]).float())
+    trained, mixed = both[: len(features.labels)], both[len(features.labels) :].level
     assert trained.uncertainty is not None
     clean, agreement = trained.level, _cosines(trained.uncertainty)
     is_alike = features.labels[:, None] == features.labels

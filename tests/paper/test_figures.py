@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from idml.paper.figures import COLOURS, LEVEL_FILE, SATURATED_FILE, draw_figures, spread_out
+from idml.paper.figures import (
+    COLOURS,
+    LEVEL_FILE,
+    SATURATED_FILE,
+    SCORE,
+    SCORE_FILE,
+    draw_figures,
+    draw_scores,
+    spread_out,
+)
 from idml.recipes import recipe
 from idml.sweeping.lab import stored
 
@@ -60,6 +69,24 @@ def test_mixed_images_runs_of_one_epoch_and_runs_without_scores_are_drawn(tmp_pa
     assert COLOURS[0] in colours_in(tmp_path / SATURATED_FILE)
 
 
+def judged(arm: str, **changes) -> dict:
+    """A run without uncertainty, of which every second epoch was judged."""
+    run = line(arm, **changes)
+    run["epochs"] = [
+        {"epoch": epoch, SCORE: 0.3 + epoch / 100} if epoch % 2 else {"epoch": epoch} for epoch in (1, 2, 3)
+    ]
+    return run
+
+
+def test_scores_are_drawn_of_plain_arms_too(tmp_path):
+    lines = [judged("plain"), judged("other", tau=2), line("never judged", tau=3)]
+    (path,) = draw_scores(lines, {"plain": "plain", "other": "other"}, tmp_path)
+    assert path.name == SCORE_FILE
+    assert set(COLOURS[:2]) <= colours_in(path)
+    with pytest.raises(ValueError, match="arm 'never judged' has no run with an epoch that was judged"):
+        draw_scores(lines, {"never judged": "x"}, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [
@@ -101,6 +128,9 @@ def test_the_command_takes_labels_and_names_the_files(tmp_path, capsys):
     main = runpy.run_path(COMMAND)["main"]
     main([str(log), "--arms", "grows:τ = 0.5, stays", "--output", str(tmp_path)])
     assert [Path(text).name for text in capsys.readouterr().out.splitlines()] == [LEVEL_FILE, SATURATED_FILE]
+    log.write_text(json.dumps(judged("plain, twice")) + "\n")
+    main([str(log), "--arms", "plain, twice:plain;plain, twice", "--scores", "--output", str(tmp_path)])
+    assert Path(capsys.readouterr().out.strip()).name == SCORE_FILE
     with pytest.raises(SystemExit, match="unknown arm 'other'"):
         main([str(log), "--arms", "other"])
     with pytest.raises(SystemExit, match="there is no log"):

@@ -17,8 +17,9 @@ SETTINGS = {
     "introspective": {"mixing": "none"},
     "both": {},
     "random": {"uncertainty": "random"},
+    "common": {"uncertainty": "common"},
 }
-GAINS = dict(zip(SETTINGS, (0.0, 0.001, 0.01, 0.008, 0.015, 0.009), strict=True))
+GAINS = dict(zip(SETTINGS, (0.0, 0.001, 0.01, 0.008, 0.015, 0.009, 0.007), strict=True))
 WITHOUT_UNCERTAINTY = ("plain", "passes", "mixup")
 
 
@@ -61,14 +62,14 @@ def test_rows_stand_in_their_order_with_scores_differences_and_the_papers_number
     assert headings[:9] == ["row", "seeds", "R@1", "R@2", "R@4", "R@8", "NMI", "RP", "MAP@R"]
     assert headings[9:] == ["R@1 − plain", "MAP@R − plain", "paper R@1", "paper MAP@R"]
     assert [row[0] for row in rows] == list(ROWS.values())
-    plain, passes, mixup, introspective, both, random = rows
+    plain, passes, mixup, introspective, both, random, common = rows
     assert plain[:3] == [ROWS["plain"], "3", "68.23 ± 0.15"]
     assert plain[9:] == ["–", "–", "69.0 ± 0.1", "27.5 ± 0.3"]
     assert both[9].startswith("+1.50")
     assert both[11:] == ["70.7 ± 0.1", "28.4 ± 0.3"]
     assert mixup[11:] == ["69.8", "28.1"]
     assert introspective[11:] == ["69.5", "28.0"]
-    assert passes[11:] == random[11:] == ["–", "–"]
+    assert passes[11:] == random[11:] == common[11:] == ["–", "–"]
     assert len({len(row) for row in scores}) == 1
 
 
@@ -86,7 +87,7 @@ def test_what_uncertainty_does_is_told_of_rows_that_have_it():
     _, (headings, *rows), _ = tables(text)
     assert headings[1:4] == ["R-AUROC", "AURC ↓", "mixed AUROC"]
     assert [row[0] for row in rows] == [ROWS[row] for row in SETTINGS if row not in WITHOUT_UNCERTAINTY]
-    introspective, both, _ = rows
+    introspective, both, _, _ = rows
     assert introspective[4:] == ["0.5 / 1.25", "0.91 / 0.93 / –", "30", "31.0"]
     assert both[4:] == ["0.5 / 1.25", "0.91 / 0.93 / 0.8", "30", "31.0"]
     assert f"{ROWS['passes']}: 60 epochs, 31.0 s a run" in text
@@ -192,7 +193,7 @@ def test_the_command_prints_what_logs_hold_and_says_what_they_lack(tmp_path, cap
     assert tables(capsys.readouterr().out)[0][1][1] == "2"
     main([str(first), "--validation"])
     assert "### image_size 224" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match="none of 6 runs was judged on validation classes: leave --validation out"):
+    with pytest.raises(SystemExit, match="none of 7 runs was judged on validation classes: leave --validation out"):
         main([str(second), "--validation"])
     with pytest.raises(SystemExit, match="there is no log"):
         main([str(tmp_path / "none.jsonl")])

@@ -66,6 +66,13 @@ def test_final_runs_are_also_scored_at_the_size_that_they_were_trained_at(cache)
     assert larger["mean_level"] != usual["mean_level"]
 
 
+def test_a_common_level_tells_nothing_apart(cache):
+    config = quick("uncertainty=common", "mixing=none")
+    scores = run_trial(config, cache, device=CPU, workshop=Workshop(), is_final=True)["scores"]
+    assert scores["mixed_auroc"] == pytest.approx(0.5, abs=0.2)  # rounding alone
+    assert scores["level_mixed"] == pytest.approx(scores["level_clean"], rel=1e-5)
+
+
 def test_a_run_that_is_stopped_has_the_scores_of_where_it_stopped(cache):
     stopped = run_trial(
         quick("validation_half=second"), cache, device=CPU, workshop=Workshop(), should_stop=lambda _record: True

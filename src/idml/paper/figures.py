@@ -1,6 +1,7 @@
-"""Why some forms of the introspective loss train and others do not: two figures by epoch, from lines of a lab log.
+"""Why some forms of the introspective loss train and others do not: figures by epoch, from lines of a lab log.
 
-Where the level grows until nearly every pair is saturated, no gradient is left, and training stands still.
+Where the level grows until nearly every pair is saturated, no gradient is left, and training stands still. Where
+images are learned by heart, scores of other classes fall.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 WIDEST, THINNEST = 3.0, 1.4  # lines, from the first arm to the last: where they lie on each other, all are seen
 LABEL_HEIGHT = 0.135  # of the axes: labels nearer to each other would touch
 EDGE, BESIDE = 1.0, 1.03  # of the axes' width: where they end, and where labels begin
-LEVEL_FILE, SATURATED_FILE = "level-by-epoch.png", "saturated-by-epoch.png"
+LEVEL_FILE, SATURATED_FILE, SCORE_FILE = "level-by-epoch.png", "saturated-by-epoch.png", "score-by-epoch.png"
+SCORE = "validation_map_at_r"
 
 
 class Curve(NamedTuple):
@@ -43,28 +45,45 @@ def draw_figures(lines: Sequence[Line], arms: Mapping[str, str], folder: Path) -
 
     arms: labels by the names of arms. All seeds of an arm are drawn, in its colour; failed runs are left out.
     """
-    chosen = _chosen(lines, arms)
-    labels = {name: f"{label}\nMAP@R {_map_at_r(chosen[name])}" for name, label in arms.items()}
+    chosen = _chosen(lines, arms, "level_clean", "a level to draw: choose one that is introspective")
+    mixed = _curves(chosen, arms, "level_mixed", is_mixed=True)
+    clean, saturated = (_curves(chosen, arms, key) for key in ("level_clean", "saturated_pairs"))
+    paths = [folder / LEVEL_FILE, folder / SATURATED_FILE]
+    _draw(paths[0], "Mean level of training images", [*clean, *mixed], _in_powers)
+    _draw(paths[1], f"Share of pairs whose weight is below {SATURATED:g}", saturated, _as_shares)
+    return paths
+
+
+def draw_scores(lines: Sequence[Line], arms: Mapping[str, str], folder: Path) -> list[Path]:
+    """MAP@R of the validation classes after each epoch that was judged, drawn likewise; arms may be plain."""
+    chosen = _chosen(lines, arms, SCORE, "an epoch that was judged: choose one that held out classes")
+    path = folder / SCORE_FILE
+    _draw(path, "MAP@R of validation classes", _curves(chosen, arms, SCORE), _in_percent)
+    return [path]
+
+
+def _curves(
+    chosen: Mapping[str, Sequence[Line]], arms: Mapping[str, str], key: str, *, is_mixed: bool = False
+) -> list[Curve]:
+    """One a run that has this number, named by its arm and the score it ended with."""
     step = (WIDEST - THINNEST) / max(1, len(arms) - 1)
-    looks = {name: (COLOURS[number], WIDEST - step * number) for number, name in enumerate(arms)}
-
-    def curves(key: str, *, is_mixed: bool = False) -> list[Curve]:
-        found = [
-            Curve(labels[name], *looks[name], _points(line, key), line["stopped"] is not None, is_mixed)
-            for name in arms
-            for line in chosen[name]
-        ]
-        return [curve for curve in found if curve.points]
-
-    mixed = curves("level_mixed", is_mixed=True)
-    levels, saturated = folder / LEVEL_FILE, folder / SATURATED_FILE
-    _draw(levels, "Mean level of training images", [*curves("level_clean"), *mixed], _in_powers)
-    _draw(saturated, f"Share of pairs whose weight is below {SATURATED:g}", curves("saturated_pairs"), _as_shares)
-    return [levels, saturated]
+    found = [
+        Curve(
+            f"{label}\nMAP@R {_map_at_r(chosen[name])}",
+            COLOURS[number],
+            WIDEST - step * number,
+            _points(line, key),
+            line["stopped"] is not None,
+            is_mixed,
+        )
+        for number, (name, label) in enumerate(arms.items())
+        for line in chosen[name]
+    ]
+    return [curve for curve in found if curve.points]
 
 
-def _chosen(lines: Sequence[Line], arms: Mapping[str, str]) -> dict[str, list[Line]]:
-    """The runs of each arm that have epochs to show; of one that was tried again, the last."""
+def _chosen(lines: Sequence[Line], arms: Mapping[str, str], key: str, lacking: str) -> dict[str, list[Line]]:
+    """The runs of each arm whose epochs have this number; of one that was tried again, the last."""
     if len(arms) > len(COLOURS):
         raise ValueError(f"{len(arms)} arms cannot be told apart by colour: choose {len(COLOURS)} at most.")
     known = {line["arm"] for line in lines}
@@ -75,9 +94,9 @@ def _chosen(lines: Sequence[Line], arms: Mapping[str, str]) -> dict[str, list[Li
         runs = {(arm_identity(line), line["seed"]): line for line in lines if line["arm"] == name}
         if len({settings for settings, _ in runs}) > 1:
             raise ValueError(f"the log holds arm {name!r} with several settings: give a log that has one of them.")
-        found[name] = [line for line in runs.values() if not line["error"] and _points(line, "level_clean")]
+        found[name] = [line for line in runs.values() if not line["error"] and _points(line, key)]
         if not found[name]:
-            raise ValueError(f"arm {name!r} has no run with a level to draw: choose one that is introspective.")
+            raise ValueError(f"arm {name!r} has no run with {lacking}.")
     return found
 
 
@@ -88,7 +107,7 @@ def _points(line: Line, key: str) -> list[tuple[int, float]]:
 
 def _map_at_r(lines: Sequence[Line]) -> str:
     """The mean over seeds, of where each run ended."""
-    ends = [line["epochs"][-1].get("validation_map_at_r", line["scores"].get("map_at_r")) for line in lines]
+    ends = [line["epochs"][-1].get(SCORE, line["scores"].get("map_at_r")) for line in lines]
     known = [end for end in ends if end is not None]
     return f"{100 * fmean(known):.1f} %" if known else "unknown"
 
@@ -134,6 +153,12 @@ def _as_shares(axes: Axes) -> None:
 
     axes.set_ylim(-0.03, 1.03)
     axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
+
+
+def _in_percent(axes: Axes) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
 
 
 def _label(axes: Axes, curves: Sequence[Curve]) -> None:

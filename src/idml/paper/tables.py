@@ -22,6 +22,7 @@ ROWS: dict[str, str] = {
     "introspective": "introspective",
     "both": "introspective + Mixup",
     "random": "control: random uncertainty vectors",
+    "common": "control: one learned level for all images",
 }
 TITLES: dict[str, str] = {
     "contrastive": "Contrastive",

@@ -115,6 +115,7 @@ def _clean_and_mixed_levels(config: Config, model: Embedder, pixels: Pixels) -> 
     for own, other in zip(places.split(256), partners.split(256), strict=True):
         images, others = (centre_crops(pixels, some, config) for some in (own, other))
         mixed = torch.lerp(images.float(), others.float(), 0.5).round().to(images.dtype)
-        levels.append([embed_images(model, batch, config).level for batch in (images, mixed)])
+        together = embed_images(model, torch.cat([images, mixed]), config).level  # for some uncertainty knows its batch
+        levels.append(together.chunk(2))
     clean, mixed = (torch.cat(parts) for parts in zip(*levels, strict=True))
     return clean, mixed
