@@ -24,7 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if not options.log.exists():
         raise SystemExit(f"there is no log {options.log}: give a file that `idml sweep --log` wrote.")
-    parts = [text.partition(":") for text in options.arms.split(";" if ";" in options.arms else ",")]
+    texts = options.arms.split(";" if ";" in options.arms else ",")
+    parts = [text.partition(":") for text in texts if text.strip()]
     arms = {name.strip(): label.strip() or name.strip() for name, _, label in parts}
     try:
         paths = (draw_scores if options.scores else draw_figures)(Lab(options.log).lines(), arms, options.output)

@@ -104,6 +104,12 @@ def test_distance_weighted_leaves_an_anchor_without_candidates_without_negatives
     assert not mined.negative.any()
 
 
+def test_distance_weighted_needs_dimensions():
+    pairs = pairs_within(torch.tensor([0, 0, 1]))
+    with pytest.raises(ValueError, match="dim is -5: give the dimensions of the embeddings, at least 1"):
+        distance_weighted(torch.rand(3, 3), pairs, dim=-5)
+
+
 def test_distance_weighted_survives_high_dimensions():
     """Its weights span e^{±hundreds} at 2,048 dimensions."""
     distance = torch.linspace(0.01, 1.99, 50).expand(4, 50).contiguous()

@@ -80,6 +80,8 @@ def distance_weighted(
     below at `cutoff`, those beyond `farthest` left out, with replacement. The new negative weights
     count the draws; an anchor without a candidate draws none.
     """
+    if dim < 1:
+        raise ValueError(f"dim is {dim}: give the dimensions of the embeddings, at least 1.")
     distance = fitting(distance, pairs)
     if distance.numel() == 0:
         return pairs

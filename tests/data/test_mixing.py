@@ -196,3 +196,15 @@ def test_mistakes_are_named():
         pass
     with pytest.raises(ValueError, match="layer '1' ran 0 times"), manifold_mixup(network(), "1", draw_mixing(6)):
         pass
+
+
+def test_labels_of_partners_who_are_not_in_the_batch_serve_sets_and_shares():
+    class Given(Mixing):
+        def other_labels(self, labels):  # noqa: ARG002
+            return torch.tensor([2, 2])
+
+    share = torch.full((2,), 0.75)
+    mixing = Given(torch.tensor([5, 9]), share, share)
+    labels = torch.tensor([0, 1])
+    assert mixing.label_sets(labels, 3).tolist() == [[True, False, True], [False, True, True]]
+    assert mixing.label_shares(labels, 3).tolist() == [[0.75, 0, 0.25], [0, 0.75, 0.25]]

@@ -139,6 +139,16 @@ def test_common_uncertainty_has_the_mean_length_and_the_directions_of_learned_un
     torch.testing.assert_close(found * lengths[:, None], expected * lengths.mean())
 
 
+def test_common_uncertainty_is_that_of_the_last_training_batch_when_evaluated():
+    head = UncertaintyHead(16, 5, form=replace(STABILISED, kind="common"))
+    head(torch.randn(4, 16))
+    level = torch.linalg.vector_norm(head(torch.randn(6, 16)), dim=1)[0]
+    head.eval()
+    for images in (1, 3):
+        found = torch.linalg.vector_norm(head(torch.randn(images, 16)), dim=1)
+        torch.testing.assert_close(found, level.expand(images))
+
+
 def test_second_derivatives_pass_a_scaled_gradient():
     torch.manual_seed(0)
     heads = Heads(4, dim=3, uncertainty_dim=2, form=form(normalise=True, gradient_scale=0.3)).double()

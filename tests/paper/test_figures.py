@@ -129,7 +129,7 @@ def test_the_command_takes_labels_and_names_the_files(tmp_path, capsys):
     main([str(log), "--arms", "grows:τ = 0.5, stays", "--output", str(tmp_path)])
     assert [Path(text).name for text in capsys.readouterr().out.splitlines()] == [LEVEL_FILE, SATURATED_FILE]
     log.write_text(json.dumps(judged("plain, twice")) + "\n")
-    main([str(log), "--arms", "plain, twice:plain;plain, twice", "--scores", "--output", str(tmp_path)])
+    main([str(log), "--arms", "plain, twice:plain;", "--scores", "--output", str(tmp_path)])
     assert Path(capsys.readouterr().out.strip()).name == SCORE_FILE
     with pytest.raises(SystemExit, match="unknown arm 'other'"):
         main([str(log), "--arms", "other"])

@@ -80,6 +80,7 @@ def test_scores_at_the_size_of_training_stand_beside_the_papers():
     headings, *rows = tables(final_tables(each))[0]
     assert headings[-4:] == ["R@1 at 224 px", "MAP@R at 224 px", "paper R@1", "paper MAP@R"]
     assert [row[-4:-2] for row in rows] == [["50.00 ± 0.00", "25.00 ± 0.00"]] * 2
+    assert "Scored on crops of 224 px." in final_tables(each)
 
 
 def test_what_uncertainty_does_is_told_of_rows_that_have_it():
@@ -164,7 +165,7 @@ def search(**changes) -> list[dict]:
 def test_arms_of_a_search_share_a_table_where_they_share_common_settings():
     text = validation_tables(search() + search(epochs=7))
     titles = [each for each in text.splitlines() if each.startswith("### ")]
-    first = "### image_size 224, lr 0.0001, schedule step, epochs 30, average None"
+    first = "### image_size 224, test_size None, lr 0.0001, schedule step, epochs 30, average None"
     assert titles[0] == first
     assert titles[1] == first.replace("lr 0.0001", "lr 1e-05")
     assert len(titles) == 4

@@ -108,10 +108,11 @@ def test_images_that_are_much_too_large_are_remarked_on(cache, tmp_path):
     assert any("warning: " in words and "short side of 40 pixels where 18 are needed" in words for words in told)
 
 
-def test_random_uncertainty_is_refused_where_ranks_would_draw_the_same(cache, monkeypatch):
+@pytest.mark.parametrize("kind", ["random", "common"])
+def test_controls_are_refused_where_ranks_would_draw_or_average_alone(cache, monkeypatch, kind):
     monkeypatch.setattr("idml.training.distributed.ranks", lambda: 2)
-    with pytest.raises(ValueError, match="uncertainty=random draws or averages on each rank alone"):
-        run_of(small("uncertainty=random"), cache)
+    with pytest.raises(ValueError, match=f"uncertainty={kind} draws or averages on each rank alone"):
+        run_of(small(f"uncertainty={kind}"), cache)
 
 
 def test_the_same_seed_gives_the_same_weights_and_another_one_others(cache):

@@ -33,7 +33,7 @@ class UncertaintyForm:
     starting_level: the mean level on the first training batch; None leaves the layer's default.
     kind: "learned", or a control. "random" learns nothing: directions, and lengths from 0 to twice the starting level
     (1 if None), are drawn anew each time; against proxies, which are certain, lengths are all that counts. "common"
-    learns one length: all images of a batch have the mean of theirs, so that none is more ambiguous than another.
+    learns one length: all images of a batch have the mean of theirs, and in evaluation that of the last batch.
     """
 
     normalise: bool
@@ -62,6 +62,7 @@ class UncertaintyHead(nn.Module):
         self.normalise = _normalisation(features, is_on=form.normalise)
         self.linear = nn.Linear(features, dim)
         self._starts_at = form.starting_level
+        self.register_buffer("_common_level", None, persistent=False)
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         if self.form.kind == "random":
@@ -70,7 +71,15 @@ class UncertaintyHead(nn.Module):
         if self._starts_at is not None and self.training:
             self._start(feature.detach())
         found = self.linear(feature)
-        return _at_mean_length(found) if self.form.kind == "common" else found
+        return self._at_common_level(found) if self.form.kind == "common" else found
+
+    def _at_common_level(self, uncertainty: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
+        level = torch.linalg.vector_norm(uncertainty, dim=1).mean()
+        if self.training:
+            self._common_level = level.detach()
+        elif self._common_level is not None:
+            level = self._common_level
+        return nn.functional.normalize(uncertainty) * level
 
     def _drawn(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         like = {"device": feature.device, "dtype": feature.dtype}
@@ -137,10 +146,6 @@ class Heads(nn.Module):
             raise ValueError(f"the pooled feature has shape {tuple(feature.shape)}: give (images, {self.features}).")
         semantic = self.semantic(self.normalise(feature))
         return Embedding(semantic, None if self.uncertainty is None else self.uncertainty(feature))
-
-
-def _at_mean_length(vectors: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
-    return nn.functional.normalize(vectors) * torch.linalg.vector_norm(vectors, dim=1).mean()
 
 
 def _normalisation(features: int, *, is_on: bool) -> nn.Module:

@@ -158,7 +158,7 @@ def _as_shares(axes: Axes) -> None:
 def _in_percent(axes: Axes) -> None:
     from matplotlib.ticker import PercentFormatter
 
-    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(xmax=1))
 
 
 def _label(axes: Axes, curves: Sequence[Curve]) -> None:

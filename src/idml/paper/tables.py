@@ -50,7 +50,7 @@ UNCERTAINTY: dict[str, str] = {"r_auroc": "R-AUROC", "aurc": "AURC ↓", "mixed_
 LEVELS = ("level_clean", "level_mixed")
 WEIGHTS = ("weight_positive", "weight_negative", "weight_mixed")
 LEVELS_HEADING, WEIGHTS_HEADING = "level clean / mixed", "weight positive / negative / mixed"
-COMMON = ("image_size", "lr", "schedule", "epochs", "average")  # arms of a search that share these share a table
+COMMON = ("image_size", "test_size", "lr", "schedule", "epochs", "average")  # arms that share these share a table
 CAPTION = (
     "mean ± standard deviation over seeds, in %; differences from plain in points, with half their 95 % interval, by "
     "paired t-tests on common seeds. Weights are means of e^(−β̃/τ) over pairs in the last epoch; seconds are the "
@@ -129,14 +129,15 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     is_compared = "plain" in rows
     headings = ["row", "seeds", *RETRIEVAL.values()]
     headings += [f"{RETRIEVAL[key]} − plain" for key in COMPARED]
-    smaller = AT_IMAGE_SIZE if any(set(AT_IMAGE_SIZE) & set(result.values) for result in results.values()) else {}
-    headings += [f"{heading} at {_image_size(rows)} px" for heading in smaller.values()]
+    of_training = AT_IMAGE_SIZE if any(set(AT_IMAGE_SIZE) & set(result.values) for result in results.values()) else {}
+    headings += [f"{heading} at {_image_size(rows)} px" for heading in of_training.values()]
     headings += [f"paper {RETRIEVAL[key]}" for key in COMPARED]
     cells = []
     for row, result in results.items():
-        scores = [*_scores(result, RETRIEVAL)]
+        scores = _scores(result, RETRIEVAL)
         scores += [_difference(result, key) if is_compared else NOTHING for key in COMPARED]
-        cells.append([ROWS[row], result.runs, *scores, *_scores(result, smaller), *_of_the_paper(loss, row, result)])
+        scores += [*_scores(result, of_training), *_of_the_paper(loss, row, result)]
+        cells.append([ROWS[row], result.runs, *scores])
     texts = [f"### {TITLES.get(loss, loss)}", _markdown(headings, cells)]
     uncertain = [row for row, result in results.items() if "level_clean" in result.values]
     if uncertain:
@@ -210,7 +211,10 @@ def _cost(lines: Sequence[Line]) -> tuple[str, str]:
 def _conditions(lines: Sequence[Line]) -> str:
     about = (line.get("versions") or {} for line in lines)
     places = dict.fromkeys(f"{one['device']}, torch {one['torch']}" for one in about if {"device", "torch"} <= set(one))
-    return f"Test classes: {CAPTION}" + (f" Runs on {'; '.join(places)}." if places else "")
+    data = [line["config"]["data"] for line in lines]
+    sizes = sorted({part.get("test_size") or part["image_size"] for part in data})
+    scored = f" Scored on crops of {' or '.join(map(str, sizes))} px."
+    return f"Test classes: {CAPTION}{scored}" + (f" Runs on {'; '.join(places)}." if places else "")
 
 
 def _common(config: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

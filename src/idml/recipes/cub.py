@@ -9,7 +9,8 @@ Leave `weights` out for timm's own.
 Rates, epochs and averaging were chosen for the plain losses, on validation classes 51 to 100, the size of scored crops
 on five folds (RESULTS.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen features
 (docs/why-it-works.md, results/frozen-heads.jsonl). Numbers are R@1 / MAP@R of scored 288 px crops, and seconds of a
-whole run on an H200: of ProxyAnchor on test classes, of the others so far on validation classes 1-50, then 51-100.
+whole run on an H200: of ProxyAnchor on test classes, of the others so far on validation classes, 1-50, then 51-100,
+one run each.
 """
 
 from typing import Any
@@ -24,7 +25,7 @@ UNCERTAINTY_RATE = 1e-5  # at ten times as much the level is made of the noise o
 def proxy_anchor() -> Config:
     """ProxyAnchor: the one to start with.
 
-    Test: plain 71.0 ± 0.4 / 28.4 ± 0.1 (5 seeds, 15 s), introspective 71.6 ± 0.5 / 28.9 ± 0.1 (3 seeds, 18 s), both
+    Test: plain 71.0 ± 0.4 / 28.4 ± 0.1 (5 seeds, 16 s), introspective 71.6 ± 0.5 / 28.9 ± 0.1 (3 seeds, 18 s), both
     71.1 ± 0.2 / 28.9 ± 0.2 (4 seeds, 26 s).
     """
     return _with_proxies("proxy_anchor", uncertainty_rate=2e-5, concentration=0.3, mixed_weight=0.5)

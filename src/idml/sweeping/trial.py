@@ -102,7 +102,8 @@ def _scores(
 def _scores_at_image_size(config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor) -> dict[str, float]:
     semantic = embed_all(model, pixels, config.with_changes({"test_size": None})).semantic
     scores = evaluate(Embedding(semantic), labels, clustering=False, resamples=0)
-    return {f"{row.key}_at_image_size": row.value for row in scores.rows() if row.key in AT_IMAGE_SIZE}
+    found = {row.key: row.value for row in scores.rows() if row.key in AT_IMAGE_SIZE and math.isfinite(row.value)}
+    return {f"{key}_at_image_size": value for key, value in found.items()}
 
 
 @torch.inference_mode()
