@@ -37,7 +37,12 @@ def proxy_nca() -> Config:
     Validation: plain 75.4 / 37.3, 79.5 / 41.5 (8 s), both 76.4 / 37.2, 80.2 / 41.6 (13 s).
     """
     return _with_proxies(
-        "proxy_nca", uncertainty_rate=1e-6, distance_scale="relative", loss_options={"scale": 32.0}, epochs=8
+        "proxy_nca",
+        uncertainty_rate=1e-6,
+        uncertainty_level=1.0,
+        distance_scale="relative",
+        loss_options={"scale": 32.0},
+        epochs=8,
     )
 
 
@@ -92,7 +97,7 @@ def fast_ap() -> Config:
 
     Validation: plain 75.1 / 36.0, 77.2 / 40.3 (7 s), both 75.9 / 36.6, 78.3 / 40.6 (11 s).
     """
-    return _with_pairs("fast_ap", distance_scale="relative", epochs=6)
+    return _with_pairs("fast_ap", uncertainty_level=1.0, distance_scale="relative", epochs=6)
 
 
 EVERY_LOSS = (proxy_anchor, multi_similarity, contrastive, margin, triplet, proxy_nca, fast_ap, softmax)
