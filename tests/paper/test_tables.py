@@ -56,8 +56,13 @@ def tables(text: str) -> list[list[list[str]]]:
     return found
 
 
+def blocks(text: str) -> list[list[list[str]]]:
+    """The tables of single losses: those below the two that have a line a loss."""
+    return tables(text)[2:]
+
+
 def test_rows_stand_in_their_order_with_scores_differences_and_the_papers_numbers():
-    scores, _, _ = tables(final_tables(lines()[::-1]))
+    scores, _ = blocks(final_tables(lines()[::-1]))
     headings, *rows = scores
     assert headings[:9] == ["row", "seeds", "R@1", "R@2", "R@4", "R@8", "NMI", "RP", "MAP@R"]
     assert headings[9:] == ["R@1 − plain", "MAP@R − plain", "paper R@1", "paper MAP@R"]
@@ -77,7 +82,7 @@ def test_scores_at_the_size_of_training_stand_beside_the_papers():
     each = lines(rows=("plain", "both"))
     for run in each:
         run["scores"] |= {"recall@1_at_image_size": 0.5, "map_at_r_at_image_size": 0.25}
-    headings, *rows = tables(final_tables(each))[0]
+    headings, *rows = blocks(final_tables(each))[0]
     assert headings[-4:] == ["R@1 at 224 px", "MAP@R at 224 px", "paper R@1", "paper MAP@R"]
     assert [row[-4:-2] for row in rows] == [["50.00 ± 0.00", "25.00 ± 0.00"]] * 2
     assert "Scored on crops of 224 px." in final_tables(each)
@@ -85,7 +90,7 @@ def test_scores_at_the_size_of_training_stand_beside_the_papers():
 
 def test_what_uncertainty_does_is_told_of_rows_that_have_it():
     text = final_tables(lines())
-    _, (headings, *rows), _ = tables(text)
+    _, (headings, *rows) = blocks(text)
     assert headings[1:4] == ["R-AUROC", "AURC ↓", "mixed AUROC"]
     assert [row[0] for row in rows] == [ROWS[row] for row in SETTINGS if row not in WITHOUT_UNCERTAINTY]
     introspective, both, _, _ = rows
@@ -95,29 +100,45 @@ def test_what_uncertainty_does_is_told_of_rows_that_have_it():
     assert "NVIDIA H200, torch 2.11.0" in text
 
 
-def test_both_is_held_against_mixup_for_each_loss_that_has_them():
+def test_every_loss_has_a_line_with_its_rows_and_what_both_parts_gain_over_each_rival():
     text = final_tables(lines() + lines("margin") + lines("triplet", ("plain", "both")))
-    headings, *rows = tables(text)[-1]
-    assert headings == ["loss", "pairs", "R@1", "MAP@R"]
-    assert [row[:2] for row in rows] == [["Margin", "3"], ["ProxyAnchor", "3"]]
-    assert all(cell.startswith("+0.50") for row in rows for cell in row[2:])
+    recall, precision = tables(text)[:2]
+    assert text.index("Every loss: R@1") < text.index("Every loss: MAP@R") < text.index("### Margin")
+    headings, *rows = recall
+    assert headings[:5] == ["loss", "plain", "Mixup", "introspective", "introspective + Mixup"]
+    assert headings[5:] == ["both − plain", "both − Mixup", "both − plain with as many passes", "paper"]
+    margin, triplet, anchor = rows
+    assert [row[0] for row in rows] == [row[0] for row in precision[1:]] == ["Margin", "Triplet", "ProxyAnchor"]
+    assert anchor[1:3] == ["68.23 ± 0.15", "69.24 ± 0.15"]
+    assert [cell[:5] for cell in anchor[5:8]] == ["+1.50", "+0.50", "+1.40"]
+    assert margin[5:8] == anchor[5:8]
+    assert triplet[2:4] == ["–", "–"]
+    assert triplet[6:8] == ["–", "–"]
+    assert anchor[-1] == "69.0 → 70.7"
+    assert precision[-1][-1] == "27.5 → 28.4"
+
+
+def test_the_line_of_a_loss_does_without_rows_that_failed_and_without_the_papers_numbers():
+    failed = line("proxy_anchor", "both", 0, scores={}, error="full")
+    other = [{**one, "dataset": "my birds"} for one in (line("proxy_anchor", "plain", 0), failed)]
+    assert tables(final_tables(other))[0][1] == ["ProxyAnchor", "68.10", *["–"] * 7]
 
 
 def test_differences_are_paired_over_common_seeds():
     some = lines(rows=("plain",)) + [line("proxy_anchor", "both", seed) for seed in (1, 2, 5)]
-    (scores, *_) = tables(final_tables(some))
+    (scores, *_) = blocks(final_tables(some))
     assert scores[2][9].startswith("+1.50")
     one_common = [*some[:1], *some[3:], line("proxy_anchor", "both", 0)]
-    (scores, *_) = tables(final_tables(one_common))
+    (scores, *_) = blocks(final_tables(one_common))
     assert scores[2][9] == "–"
 
 
 def test_missing_rows_are_absent_and_without_plain_there_are_no_differences():
     text = final_tables(lines(rows=("both", "mixup"), seeds=1))
-    scores, _ = tables(text)[0], tables(text)[1]
+    scores, _ = blocks(text)
     assert [row[0] for row in scores[1:]] == [ROWS["mixup"], ROWS["both"]]
     assert {row[9] for row in scores[1:]} == {"–"}
-    assert tables(text)[-1][1] == ["ProxyAnchor", "0", "–", "–"]
+    assert set(tables(text)[0][1][5:8]) == {"–"}
     assert final_tables([]) == ""
     assert final_tables([{**one, "split": "validation"} for one in lines()]) == ""
 
@@ -125,7 +146,7 @@ def test_missing_rows_are_absent_and_without_plain_there_are_no_differences():
 def test_failed_and_stopped_runs_are_counted_beside_the_seeds():
     failed = line("proxy_anchor", "both", 1, scores={}, error="full")
     stopped = line("proxy_anchor", "plain", 0, stopped=3)
-    (scores, *_) = tables(final_tables([line("proxy_anchor", "both", 0), failed, stopped]))
+    (scores, *_) = blocks(final_tables([line("proxy_anchor", "both", 0), failed, stopped]))
     assert [row[1] for row in scores[1:]] == ["0, 1 stopped", "1, 1 failed"]
     assert set(scores[1][2:11]) == {"–"}
 
@@ -135,7 +156,7 @@ def test_other_arms_are_named_and_other_data_stand_apart():
     text = final_tables([*lines(seeds=1), *odd, *({**one, "data": "x", "dataset": "my birds"} for one in lines())])
     assert "Not shown, for their names are no LOSS ROW: literal, proxy plain." in text
     assert text.count("\n### ProxyAnchor\n") == 2
-    assert tables(text)[3][1][11:] == ["–", "–"]  # of my birds the paper knows nothing
+    assert tables(text)[6][1][11:] == ["–", "–"]  # of my birds the paper knows nothing
 
 
 def test_two_settings_under_one_name_are_refused():
@@ -191,7 +212,7 @@ def test_the_command_prints_what_logs_hold_and_says_what_they_lack(tmp_path, cap
     second.write_text("".join(json.dumps(line("proxy_anchor", row, 1)) + "\n" for row in SETTINGS))
     main = runpy.run_path(COMMAND)["main"]
     main([str(first), str(second)])
-    assert tables(capsys.readouterr().out)[0][1][1] == "2"
+    assert blocks(capsys.readouterr().out)[0][1][1] == "2"
     main([str(first), "--validation"])
     assert "### image_size 224" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="none of 7 runs was judged on validation classes: leave --validation out"):
