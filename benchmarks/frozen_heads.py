@@ -192,12 +192,17 @@ def batches(features: Features, config: Config, epoch: int, generator: torch.Gen
         yield Batch(crops, features.mixed[kind, some].float(), labels, mixing)
 
 
-def trial(config: Config, _cache: Cache, *, features: Features, should_stop, **_options: Any) -> dict[str, Any]:
-    """One run, as `idml.sweeping.trial.run_trial` tells of it."""
+def trial(
+    config: Config, _cache: Cache, *, features: Features, should_stop, objective_for=build_objective, **_options: Any
+) -> dict[str, Any]:
+    """One run, as `idml.sweeping.trial.run_trial` tells of it.
+
+    objective_for: makes the objective of a config and a number of classes.
+    """
     start = time.perf_counter()
     torch.manual_seed(config.run.seed)
     model = Adapted(features.crops.shape[2], config)
-    objective = build_objective(config, int(features.labels.max()) + 1)
+    objective = objective_for(config, int(features.labels.max()) + 1)
     optimiser = optimiser_for(groups_of(model, objective), config.optimiser, device=torch.device("cpu"))
     average = Average(list(model.parameters()), config.optimiser.average or 0.99)
     generator = torch.Generator().manual_seed(config.run.seed)

@@ -174,9 +174,7 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
                 for rival, results in against.items()
             ]
             cells[key].append([TITLES.get(loss, loss), *means, *gains, _gain_of_the_paper(loss, rows, key)])
-    return [
-        text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))
-    ]
+    return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))]
 
 
 def _gain_of_the_paper(loss: str, rows: Mapping[str, Sequence[Line]], key: str) -> str:

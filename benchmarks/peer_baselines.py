@@ -1,0 +1,150 @@
+"""Plain losses beside those of pytorch-metric-learning, on the frozen features of `frozen_heads.py`.
+
+    python benchmarks/peer_baselines.py FEATURES LOG [--seeds 3]
+
+Three arms a loss: ours as its CUB recipe has it, the peer's loss and miner with the same options, and the peer's with
+its own defaults, where those are others. All else is equal: features, adapter, head, batches, rates, epochs, and the
+judge. With the same options contrastive, multi-similarity, ProxyAnchor and FastAP are one function in both; the peer's
+triplets are all semi-hard ones and not the nearest, its softmax leaves the images' lengths in, its ProxyNCA has
+positives in the denominator, and its sampling for the margin loss is for the dimensions there are.
+A run that the log has is not done again. Ends with a table in Markdown, of all that the log has.
+"""
+
+import argparse
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from frozen_heads import Features, read, trial
+from pytorch_metric_learning import losses, miners
+from pytorch_metric_learning.distances import LpDistance
+from torch import Tensor, nn
+
+from idml import Embedding
+from idml.evaluation.intervals import Spread, over_seeds
+from idml.paper.tables import TITLES
+from idml.recipes import recipe
+from idml.sweeping.lab import Lab, Line, stored
+from idml.training.building import build_objective
+from idml.training.config import Config
+from idml.training.runs import versions
+
+EPOCHS = {"proxy_anchor": 8, "margin": 4}  # features do not change here, so that few are enough
+USUAL_EPOCHS = 6
+OURS, EQUAL, DEFAULT = "ours", "peer, equal options", "peer, its defaults"
+
+
+class PeerObjective(nn.Module):
+    """A loss and a miner of the peer, called as an `idml.Objective` is."""
+
+    distance = None
+
+    def __init__(self, loss: nn.Module, miner: Callable[..., Any] | None = None):
+        super().__init__()
+        self.loss, self._miner = loss, miner
+
+    def forward(self, embedding: Embedding, labels: Tensor) -> Tensor:
+        mined = None if self._miner is None else self._miner(embedding.semantic, labels)
+        return self.loss(embedding.semantic, labels, mined)
+
+
+def equal(config: Config, classes: int) -> PeerObjective:
+    """The peer's loss and miner, with the options of the config's."""
+    dim, options = config.model.dim, config.objective.loss_options
+    match config.objective.loss:
+        case "contrastive":
+            return PeerObjective(losses.ContrastiveLoss(pos_margin=0, neg_margin=options["negative_margin"]))
+        case "margin":
+            low, high = options["positive_margin"], options["negative_margin"]
+            loss = losses.MarginLoss(beta=(low + high) / 2, margin=(high - low) / 2)
+            return PeerObjective(loss, miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4))
+        case "triplet":
+            return PeerObjective(losses.TripletMarginLoss(margin=0.1), miners.TripletMarginMiner(0.1, "semihard"))
+        case "multi_similarity":
+            return PeerObjective(
+                losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(epsilon=0.1)
+            )
+        case "softmax":
+            return PeerObjective(losses.NormalizedSoftmaxLoss(classes, dim, temperature=1 / 20))
+        case "proxy_nca":
+            return PeerObjective(
+                losses.ProxyNCALoss(classes, dim, softmax_scale=options["scale"], distance=LpDistance(power=1))
+            )
+        case "proxy_anchor":
+            return PeerObjective(losses.ProxyAnchorLoss(classes, dim, margin=0.1, alpha=32))
+        case "fast_ap":
+            return PeerObjective(losses.FastAPLoss(num_bins=10))
+    raise ValueError(f"the peer has no {config.objective.loss}.")
+
+
+def by_default(config: Config, classes: int) -> PeerObjective | None:
+    """The peer's loss and miner as they come; None where that is what `equal` gives."""
+    match config.objective.loss:
+        case "margin":
+            return PeerObjective(losses.MarginLoss(), miners.DistanceWeightedMiner())
+        case "triplet":
+            return PeerObjective(losses.TripletMarginLoss(), miners.TripletMarginMiner(type_of_triplets="semihard"))
+        case "proxy_nca":
+            return PeerObjective(losses.ProxyNCALoss(classes, config.model.dim))
+    return None
+
+
+def objectives(config: Config, classes: int) -> dict[str, Callable[[Config, int], Any]]:
+    """By arm, what makes its objective."""
+    own_default = {} if by_default(config, classes) is None else {DEFAULT: by_default}
+    return {OURS: build_objective, EQUAL: equal, **own_default}
+
+
+def compare(features: Features, lab: Lab, *, seeds: int) -> None:
+    lab.prepare()
+    done, about = {(line["arm"], line["seed"]) for line in lab.lines()}, versions()
+    for loss in TITLES:
+        config = recipe(f"cub-{loss.replace('_', '-')}-plain")
+        config = config.with_changes({"epochs": EPOCHS.get(loss, USUAL_EPOCHS), "validation_half": "second"})
+        for row, objective_for in objectives(config, int(features.labels.max()) + 1).items():
+            for seed in range(seeds):
+                arm, own = f"{loss} {row}", config.with_changes({"seed": seed})
+                if (arm, seed) in done:
+                    continue
+                run = partial(trial, features=features, objective_for=objective_for, should_stop=lambda _: False)
+                found = run(own, None)  # pyright: ignore[reportArgumentType]
+                line = {"arm": arm, "seed": seed, "dataset": "cub, frozen features", "data": "", "config": stored(own)}
+                lab.append({**line, **found, "error": None, "versions": about | {"device": "CPU"}})
+                print(f"{arm:40} {seed}  R@1 {100 * found['scores']['recall@1']:.1f}", flush=True)
+
+
+def table(lines: Sequence[Line]) -> str:
+    """R@1 / MAP@R of each loss: mean ± standard deviation over seeds."""
+    arms = (OURS, EQUAL, DEFAULT)
+    texts = [f"| {' | '.join(['loss', *arms])} |", f"| {' | '.join(['---', *['---:'] * len(arms)])} |"]
+    for loss, title in TITLES.items():
+        found = [[line["scores"] for line in lines if line["arm"] == f"{loss} {arm}"] for arm in arms]
+        cells = [" / ".join(_spread(runs, key) for key in ("recall@1", "map_at_r")) if runs else "–" for runs in found]
+        texts.append(f"| {' | '.join([title, *cells])} |")
+    return "\n".join(texts)
+
+
+def _spread(runs: Sequence[dict[str, float]], key: str) -> str:
+    found: Spread = over_seeds([100 * scores[key] for scores in runs])
+    return " ± ".join(f"{value:.1f}" for value in (found.mean, found.standard_deviation) if value is not None)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("features", type=Path, help="what frozen_heads.py has kept")
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    if not options.features.exists():
+        parser.error(f"there is no {options.features}: let frozen_heads.py compute it first.")
+    torch.set_num_threads(options.threads)
+    lab = Lab(options.log)
+    compare(read(options.features), lab, seeds=options.seeds)
+    print(table(lab.lines()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+
+from idml import Embedding
+from idml.recipes import recipe
+from idml.training.building import build_objective
+
+CLASSES, DIM = 5, 8
+
+
+@pytest.fixture(scope="module")
+def peers():
+    folder = str(Path(__file__).parents[2] / "benchmarks")
+    sys.path.insert(0, folder)
+    try:
+        return import_module("peer_baselines")
+    finally:
+        sys.path.remove(folder)
+
+
+def embedding() -> tuple[Embedding, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(CLASSES).repeat_interleave(4)
+    centres = torch.randn(CLASSES, DIM, generator=generator)
+    return Embedding(centres[labels] + torch.randn(len(labels), DIM, generator=generator)), labels
+
+
+def config_of(loss: str):
+    return recipe(f"cub-{loss}-plain").with_changes({"dim": DIM})
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "multi-similarity", "softmax", "proxy-anchor", "fast-ap"])
+def test_with_equal_options_the_peers_loss_is_ours(peers, loss):
+    config, (images, labels) = config_of(loss), embedding()
+    ours, peer = build_objective(config, CLASSES), peers.equal(config, CLASSES)
+    if ours.proxies is not None:
+        own = ours.proxies().semantic.detach()
+        (proxies,) = peer.parameters()
+        proxies.data = own if proxies.shape == own.shape else own.T
+    if loss == "softmax":  # that library leaves the images' lengths in
+        images = Embedding(torch.nn.functional.normalize(images.semantic))
+    torch.testing.assert_close(peer(images, labels), ours(images, labels), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["margin", "triplet", "proxy-nca"])
+def test_where_the_peer_means_another_loss_it_is_run_with_its_defaults_too(peers, loss):
+    config, (images, labels) = config_of(loss), embedding()
+    arms = peers.objectives(config, CLASSES)
+    assert list(arms) == [peers.OURS, peers.EQUAL, peers.DEFAULT]
+    assert all(torch.isfinite(make(config, CLASSES)(images, labels)) for make in arms.values())
+
+
+def test_the_margin_losses_have_one_boundary(peers):
+    loss = peers.equal(config_of("margin"), CLASSES).loss
+    assert (float(loss.beta) - loss.margin, float(loss.beta) + loss.margin) == (0.0, 1.0)
+
+
+def test_the_table_has_a_line_a_loss_and_dashes_for_what_was_not_run(peers):
+    scores = [{"recall@1": 0.75, "map_at_r": 0.34}, {"recall@1": 0.77, "map_at_r": 0.36}]
+    lines = [{"arm": f"triplet {peers.OURS}", "seed": seed, "scores": found} for seed, found in enumerate(scores)]
+    text = peers.table(lines)
+    assert "| Triplet | 76.0 ± 1.4 / 35.0 ± 1.4 | – | – |" in text
+    assert len(text.splitlines()) == 10
