@@ -10,7 +10,7 @@ Rates, epochs and averaging were chosen for the plain losses, on validation clas
 on five folds (RESULTS.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen features
 (docs/why-it-works.md, results/frozen-heads.jsonl) and on both halves of the training classes. Numbers are R@1 / MAP@R
 of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard deviation over five
-seeds, or so far on validation classes, 1-50, then 51-100, one run each.
+seeds unless said otherwise, or so far on validation classes, 1-50, then 51-100, one run each.
 """
 
 from typing import Any
@@ -58,7 +58,7 @@ def softmax() -> Config:
 def contrastive() -> Config:
     """Contrastive; it is at its best after few epochs. As printed, the distance ruins it (docs/why-it-works.md).
 
-    Test: plain 67.1 ± 0.4 / 25.5 ± 0.2 (6 s); introspective rows at this rate are not run yet: with an uncertainty
+    Test: plain 67.1 ± 0.4 / 25.4 ± 0.2 (6 s); introspective rows at this rate are not run yet: with an uncertainty
     layer at 3e-5 both had 66.1 ± 0.5 / 24.8 ± 0.2 (10 s).
     """
     return _with_pairs(
@@ -73,7 +73,7 @@ def margin() -> Config:
     """Margin with distance-weighted sampling: a boundary that positives of a pretrained network do not fulfil from the
     start, and sampling for 64 dimensions, for in 512 it takes nothing but the hardest negatives.
 
-    Validation: plain 76.3 / 37.3, 79.2 / 41.6 (6 s).
+    Validation: plain 76.3 / 37.3, 79.2 / 41.6; other rows are not run on a GPU yet.
     """
     return _with_pairs(
         "margin",
@@ -88,7 +88,7 @@ def margin() -> Config:
 def triplet() -> Config:
     """Triplets with semi-hard negatives; little Mixup, which harms them.
 
-    Validation: plain 75.6 / 35.9, 79.0 / 40.7 (5 s), both 75.1 / 35.8, 77.7 / 40.0 (8 s).
+    Validation: plain 75.6 / 35.9, 79.0 / 40.7, both 75.1 / 35.8, 77.7 / 40.0.
     """
     return _with_pairs("triplet", mixed_against="originals", mixed_weight=0.3, epochs=3)
 
@@ -107,15 +107,21 @@ def fast_ap() -> Config:
     Test: plain 65.5 ± 0.2 / 25.3 ± 0.2 (9 s), introspective 66.8 ± 0.4 / 25.4 ± 0.2 (3 seeds, 10 s), both 67.1 ± 0.3 /
     25.6 ± 0.2 (14 s).
     """
-    return _with_pairs("fast_ap", uncertainty_level=1.0, distance_scale="relative", epochs=6)
+    return _with_pairs(
+        "fast_ap", uncertainty_level=1.0, distance_scale="relative", pair_uncertainty="sum_of_norms", epochs=6
+    )
 
 
 EVERY_LOSS = (proxy_anchor, multi_similarity, contrastive, margin, triplet, proxy_nca, fast_ap, softmax)
 
 
 def _with_proxies(loss: str, **changes: Any) -> Config:
-    """Images at random; proxies need some epochs to find their places before the backbone may move."""
-    return _cub(loss, **{"lr": 3e-5, "epochs": 14, "warm_up_epochs": 5} | changes)
+    """Images at random; proxies need some epochs to find their places before the backbone may move.
+
+    Proxies are certain, so that β is the length of the image's u, however lengths and sums are ordered.
+    """
+    usual = {"lr": 3e-5, "epochs": 14, "warm_up_epochs": 5, "pair_uncertainty": "sum_of_norms"}
+    return _cub(loss, **usual | changes)
 
 
 def _with_pairs(loss: str, **changes: Any) -> Config:
@@ -131,7 +137,6 @@ def _cub(loss: str, *, lr: float, uncertainty_rate: float = UNCERTAINTY_RATE, **
             "mixing": "mixup",
             "tau": 1.0,
             "smoothing": 0.1,
-            "pair_uncertainty": "sum_of_norms",
             "lr": lr,
             "head_factor": HEAD_RATE / lr,
             "uncertainty_factor": uncertainty_rate / lr,
