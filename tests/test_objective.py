@@ -6,10 +6,11 @@ import torch
 from strategies import random_embedding
 
 from idml import Embedding, Objective
-from idml.distances import Cosine, Introspective
-from idml.losses import LOSSES
+from idml.distances import Cosine, Euclidean, Introspective
+from idml.losses import LOSSES, margin_loss
 from idml.miners import distance_weighted, multi_similarity
-from idml.pairs import Pairs, pairs_between
+from idml.pairs import Pairs, pairs_between, pairs_within
+from idml.scales import SCALES, Compared, Term
 
 
 def test_the_table_of_losses_says_what_each_needs():
@@ -67,6 +68,26 @@ def test_the_margin_loss_samples_by_the_semantic_dimension_and_a_given_generator
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, told)
+
+
+@pytest.mark.parametrize("distance_scale", ["shrunken", "relative"])
+def test_the_margin_loss_draws_the_negatives_that_it_draws_without_uncertainty(distance_scale):
+    embedding, labels = random_embedding(30, 16, 4, 0), torch.arange(30) // 3
+    introspective = Introspective("euclidean", tau=1.0)
+
+    def drawn(distance: torch.Tensor) -> Pairs:
+        return distance_weighted(distance, pairs_within(labels), dim=16, generator=torch.Generator().manual_seed(0))
+
+    objective = Objective(
+        "margin",
+        introspective,
+        distance_scale=distance_scale,
+        miner_options={"generator": torch.Generator().manual_seed(0)},
+    )
+    (softened,) = SCALES[distance_scale]([Term(Compared(introspective, embedding, embedding), pairs_within(labels))])
+    by_plain, by_softened = (drawn(seen.detach()) for seen in (Euclidean()(embedding, embedding), softened))
+    assert not torch.equal(by_plain.negative, by_softened.negative)
+    torch.testing.assert_close(objective(embedding, labels), margin_loss(softened, by_plain))
 
 
 def test_any_function_of_two_embeddings_is_a_distance():

@@ -210,17 +210,22 @@ class Objective(nn.Module):
         """The weighted sum of what each term costs. dim: of semantic embeddings."""
         distances = SCALES[self.distance_scale](terms)
         with full_precision(distances[0].device):
-            costs = (self._cost(distance, term.pairs, dim) for distance, term in zip(distances, terms, strict=True))
-            first, *others = (term.weight * cost for term, cost in zip(terms, costs, strict=True))
+            first, *others = (
+                term.weight * self._loss.function(distance, self._mined(term, distance, dim), **self.loss_options)
+                for distance, term in zip(distances, terms, strict=True)
+            )
             return sum(others, start=first)
 
-    def _cost(self, distance: Float[Tensor, "n m"], pairs: Pairs, dim: int) -> Float[Tensor, ""]:
-        if self._loss.miner is not None:
-            options = self.miner_options
-            if "dim" in _keywords(self._loss.miner):
-                options = {"dim": dim, **options}
-            pairs = self._loss.miner(distance.detach(), pairs, **options)
-        return self._loss.function(distance, pairs, **self.loss_options)
+    def _mined(self, term: Term, distance: Float[Tensor, "n m"], dim: int) -> Pairs:
+        """The pairs that the loss's miner chooses; all where it has none."""
+        if self._loss.miner is None:
+            return term.pairs
+        options = self.miner_options
+        if "dim" in _keywords(self._loss.miner):
+            options = {"dim": dim, **options}
+        is_softened = isinstance(self.distance, Introspective)
+        seen = term.compared.plain if self._loss.mines_plain and is_softened else distance.detach()
+        return self._loss.miner(seen, term.pairs, **options)
 
     def extra_repr(self) -> str:
         return f"loss={self.loss!r}, distance={self.distance!r}"

@@ -20,17 +20,22 @@ from idml.pairs import Pairs
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss with its default base distance, whether it compares with proxies, and its default miner."""
+    """A loss with its default base distance, whether it compares with proxies, and its default miner.
+
+    mines_plain: the miner looks at distances without uncertainty, as one must that reckons with how they are
+    distributed on a sphere; otherwise at those of the loss.
+    """
 
     function: Callable[..., Tensor]
     base: Literal["euclidean", "cosine"]
     proxies: bool = False
     miner: Callable[..., Pairs] | None = None
+    mines_plain: bool = False
 
 
 LOSSES: dict[str, Loss] = {
     "contrastive": Loss(contrastive_loss, base="euclidean"),
-    "margin": Loss(margin_loss, base="euclidean", miner=miners.distance_weighted),
+    "margin": Loss(margin_loss, base="euclidean", miner=miners.distance_weighted, mines_plain=True),
     "triplet": Loss(triplet_loss, base="euclidean"),  # chooses semi-hard negatives itself
     "multi_similarity": Loss(multi_similarity_loss, base="cosine", miner=miners.multi_similarity),
     "softmax": Loss(softmax_loss, base="cosine", proxies=True),
