@@ -81,6 +81,7 @@ def margin() -> Config:
         loss_options={"positive_margin": 0.0, "negative_margin": 1.0},
         miner_options={"dim": 64},
         mixed_against="originals",
+        mixed_weight=0.1,
         epochs=4,
     )
 
