@@ -193,7 +193,13 @@ def batches(features: Features, config: Config, epoch: int, generator: torch.Gen
 
 
 def trial(
-    config: Config, _cache: Cache, *, features: Features, should_stop, objective_for=build_objective, **_options: Any
+    config: Config,
+    _cache: Cache | None,
+    *,
+    features: Features,
+    should_stop,
+    objective_for=build_objective,
+    **_options: Any,
 ) -> dict[str, Any]:
     """One run, as `idml.sweeping.trial.run_trial` tells of it.
 

@@ -3,19 +3,19 @@
     python benchmarks/peer_baselines.py FEATURES LOG [--seeds 3]
 
 Three arms a loss: ours as its CUB recipe has it, the peer's loss and miner with the same options, and the peer's with
-its own defaults, where those are others. All else is equal: features, adapter, head, batches, rates, epochs, and the
-judge. With the same options contrastive, multi-similarity, ProxyAnchor and FastAP are one function in both; the peer's
-triplets are all semi-hard ones and not the nearest, its softmax leaves the images' lengths in, its ProxyNCA has
-positives in the denominator, and its sampling for the margin loss is for the dimensions there are.
-A run that the log has is not done again. Ends with a table in Markdown, of all that the log has.
+its own defaults, where those are others. All else is equal: features, adapter, head, batches, rates, epochs, the judge,
+and but for its defaults how proxies start. With the same options contrastive, multi-similarity, ProxyAnchor and FastAP
+are one function in both; the peer's triplets are all semi-hard ones and not the nearest, its softmax leaves the images'
+lengths in, its ProxyNCA has positives in the denominator, and its sampling for the margin loss is for the dimensions
+there are. A run that the log has is not done again. Ends with a table in Markdown, of all that the log has.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytorch_metric_learning
 import torch
 from frozen_heads import Features, read, trial
 from pytorch_metric_learning import losses, miners
@@ -26,14 +26,17 @@ from idml import Embedding
 from idml.evaluation.intervals import Spread, over_seeds
 from idml.paper.tables import TITLES
 from idml.recipes import recipe
-from idml.sweeping.lab import Lab, Line, stored
+from idml.sweeping.lab import Lab, Line, arm_identity, stored
 from idml.training.building import build_objective
 from idml.training.config import Config
 from idml.training.runs import versions
 
-EPOCHS = {"proxy_anchor": 8, "margin": 4}  # features do not change here, so that few are enough
+EPOCHS = {"proxy_anchor": 8, "softmax": 8, "margin": 4}  # features do not change here, so that few are enough
 USUAL_EPOCHS = 6
+FROZEN = "resnet50-v1-imagenet"  # the weights behind the features
 OURS, EQUAL, DEFAULT = "ours", "peer, equal options", "peer, its defaults"
+PEER = f"pytorch-metric-learning {pytorch_metric_learning.__version__}"
+LIBRARIES = {OURS: "idml", EQUAL: f"{PEER}, equal options", DEFAULT: f"{PEER}, its defaults"}
 
 
 class PeerObjective(nn.Module):
@@ -43,14 +46,25 @@ class PeerObjective(nn.Module):
 
     def __init__(self, loss: nn.Module, miner: Callable[..., Any] | None = None):
         super().__init__()
-        self.loss, self._miner = loss, miner
+        self.loss, self.miner = loss, miner
 
     def forward(self, embedding: Embedding, labels: Tensor) -> Tensor:
-        mined = None if self._miner is None else self._miner(embedding.semantic, labels)
+        mined = None if self.miner is None else self.miner(embedding.semantic, labels)
         return self.loss(embedding.semantic, labels, mined)
 
 
 def equal(config: Config, classes: int) -> PeerObjective:
+    """The peer's loss and miner with the options of the config's, and its proxies where ours start."""
+    ours = build_objective(config, classes)  # first, so that its proxies are those that a seed gives our own arm
+    found = with_options(config, classes)
+    if ours.proxies is not None:
+        (proxies,) = found.parameters()
+        start = ours.proxies().semantic.detach().clone()
+        proxies.data = start if proxies.shape == start.shape else start.T.contiguous()
+    return found
+
+
+def with_options(config: Config, classes: int) -> PeerObjective:
     """The peer's loss and miner, with the options of the config's."""
     dim, options = config.model.dim, config.objective.loss_options
     match config.objective.loss:
@@ -99,20 +113,33 @@ def objectives(config: Config, classes: int) -> dict[str, Callable[[Config, int]
 
 def compare(features: Features, lab: Lab, *, seeds: int) -> None:
     lab.prepare()
-    done, about = {(line["arm"], line["seed"]) for line in lab.lines()}, versions()
+    done, about = {(line["arm"], arm_identity(line), line["seed"]) for line in lab.lines()}, versions()
     for loss in TITLES:
-        config = recipe(f"cub-{loss.replace('_', '-')}-plain")
-        config = config.with_changes({"epochs": EPOCHS.get(loss, USUAL_EPOCHS), "validation_half": "second"})
+        config = recipe(f"cub-{loss.replace('_', '-')}-plain").with_changes(
+            {
+                "epochs": EPOCHS.get(loss, USUAL_EPOCHS),
+                "validation_half": "second",
+                "backbone": "resnet50_v1",
+                "weights": FROZEN,
+            }
+        )
         for row, objective_for in objectives(config, int(features.labels.max()) + 1).items():
             for seed in range(seeds):
-                arm, own = f"{loss} {row}", config.with_changes({"seed": seed})
-                if (arm, seed) in done:
+                own = config.with_changes({"seed": seed})
+                line = described(f"{loss} {row}", own, made_by=LIBRARIES[row])
+                if (line["arm"], arm_identity(line), seed) in done:
                     continue
-                run = partial(trial, features=features, objective_for=objective_for, should_stop=lambda _: False)
-                found = run(own, None)  # pyright: ignore[reportArgumentType]
-                line = {"arm": arm, "seed": seed, "dataset": "cub, frozen features", "data": "", "config": stored(own)}
+                found = trial(own, None, features=features, objective_for=objective_for, should_stop=lambda _: False)
                 lab.append({**line, **found, "error": None, "versions": about | {"device": "CPU"}})
-                print(f"{arm:40} {seed}  R@1 {100 * found['scores']['recall@1']:.1f}", flush=True)
+                print(f"{line['arm']:40} {seed}  R@1 {100 * found['scores']['recall@1']:.1f}", flush=True)
+
+
+def described(arm: str, config: Config, *, made_by: str) -> Line:
+    """The beginning of a line of the log; whose loss it is tells arms of one config apart."""
+    settings = stored(config)
+    settings["objective"] |= {"library": made_by}
+    place = {"split": "validation", "dataset": "cub, frozen features", "data": ""}
+    return {"arm": arm, "seed": config.run.seed, **place, "config": settings}
 
 
 def table(lines: Sequence[Line]) -> str:

@@ -1,5 +1,6 @@
 import copy
 import pickle
+from typing import Literal
 
 import pytest
 import torch
@@ -7,13 +8,14 @@ from strategies import random_embedding
 
 from idml import Embedding, Objective
 from idml.distances import Cosine, Euclidean, Introspective
-from idml.losses import LOSSES, margin_loss
+from idml.losses import LOSSES, margin_loss, multi_similarity_loss
 from idml.miners import distance_weighted, multi_similarity
 from idml.pairs import Pairs, pairs_between, pairs_within
 from idml.scales import SCALES, Compared, Term
 
 
 def test_the_table_of_losses_says_what_each_needs():
+    assert [name for name, loss in LOSSES.items() if loss.mines_plain] == ["margin"]
     table = {name: (loss.base, loss.proxies, loss.miner) for name, loss in LOSSES.items()}
     assert table == {
         "contrastive": ("euclidean", False, None),
@@ -73,21 +75,52 @@ def test_the_margin_loss_samples_by_the_semantic_dimension_and_a_given_generator
 @pytest.mark.parametrize("distance_scale", ["shrunken", "relative"])
 def test_the_margin_loss_draws_the_negatives_that_it_draws_without_uncertainty(distance_scale):
     embedding, labels = random_embedding(30, 16, 4, 0), torch.arange(30) // 3
-    introspective = Introspective("euclidean", tau=1.0)
-
-    def drawn(distance: torch.Tensor) -> Pairs:
-        return distance_weighted(distance, pairs_within(labels), dim=16, generator=torch.Generator().manual_seed(0))
-
-    objective = Objective(
-        "margin",
-        introspective,
-        distance_scale=distance_scale,
-        miner_options={"generator": torch.Generator().manual_seed(0)},
+    softened = softened_distance(embedding, labels, "euclidean", distance_scale)
+    by_plain, by_softened = (
+        distance_weighted(seen, pairs_within(labels), dim=16, generator=torch.Generator().manual_seed(0))
+        for seen in (Euclidean()(embedding, embedding), softened)
     )
-    (softened,) = SCALES[distance_scale]([Term(Compared(introspective, embedding, embedding), pairs_within(labels))])
-    by_plain, by_softened = (drawn(seen.detach()) for seen in (Euclidean()(embedding, embedding), softened))
     assert not torch.equal(by_plain.negative, by_softened.negative)
+    objective = margin_objective(distance_scale=distance_scale)
     torch.testing.assert_close(objective(embedding, labels), margin_loss(softened, by_plain))
+
+
+def test_mixed_images_are_drawn_by_plain_distances_too():
+    original, mixed = (random_embedding(30, 16, 4, seed) for seed in (0, 1))
+    labels, other = torch.arange(30) // 3, torch.arange(30) % 10
+    together = margin_objective().with_mixed(original, labels, mixed, other, 0.3)
+    generator = torch.Generator().manual_seed(0)
+    expected = 0.0
+    for embedding, given, weight in ((original, labels, 1.0), (mixed, labels, 0.3), (mixed, other, 0.7)):
+        plain = Euclidean()(embedding, embedding)
+        pairs = distance_weighted(plain, pairs_within(given), dim=16, generator=generator)
+        expected += weight * margin_loss(softened_distance(embedding, given, "euclidean"), pairs)
+    torch.testing.assert_close(together, expected)
+
+
+def test_multi_similarity_mines_by_the_distances_of_its_loss():
+    embedding, labels = random_embedding(30, 16, 4, 0), torch.arange(30) // 3
+    softened = softened_distance(embedding, labels, "cosine")
+    mined = multi_similarity(softened, pairs_within(labels))
+    assert not torch.equal(
+        mined.negative, multi_similarity(Cosine()(embedding, embedding), pairs_within(labels)).negative
+    )
+    objective = Objective("multi_similarity", Introspective(tau=1.0))
+    torch.testing.assert_close(objective(embedding, labels), multi_similarity_loss(softened, mined))
+
+
+def margin_objective(**options) -> Objective:
+    """Draws the same in every test."""
+    generator = torch.Generator().manual_seed(0)
+    return Objective("margin", Introspective(tau=1.0), miner_options={"generator": generator}, **options)
+
+
+def softened_distance(
+    embedding: Embedding, labels: torch.Tensor, base: Literal["euclidean", "cosine"], scale: str = "shrunken"
+) -> torch.Tensor:
+    compared = Compared(Introspective(base, tau=1.0), embedding, embedding)
+    (found,) = SCALES[scale]([Term(compared, pairs_within(labels))])
+    return found.detach()
 
 
 def test_any_function_of_two_embeddings_is_a_distance():

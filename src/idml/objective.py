@@ -29,7 +29,8 @@ class Objective(nn.Module):
 
     loss: a key of `LOSSES`. distance: None for the loss's plain default; `Introspective()` takes
     the loss's base. num_classes and dim: needed by losses with proxies, unused by the others.
-    miner_options: keywords of the loss's default miner. learn_proxy_uncertainty: give proxies an
+    miner_options: keywords of the loss's default miner, which looks at the loss's distances; that of the margin loss
+    at what introspective ones are without uncertainty. learn_proxy_uncertainty: give proxies an
     uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "relative" brings
     introspective distances to the scale of plain ones (`idml.scales`); "shrunken" leaves them as they are.
     loss_options: keywords of the loss function, such as `margin=0.2`.

@@ -1,3 +1,4 @@
+import inspect
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -6,7 +7,9 @@ import pytest
 import torch
 
 from idml import Embedding
+from idml.losses import triplet_loss
 from idml.recipes import recipe
+from idml.sweeping.lab import arm_identity
 from idml.training.building import build_objective
 
 CLASSES, DIM = 5, 8
@@ -33,14 +36,19 @@ def config_of(loss: str):
     return recipe(f"cub-{loss}-plain").with_changes({"dim": DIM})
 
 
+def together(peers, config):
+    """Our objective and the peer's, of one seed: their proxies start alike."""
+    found = []
+    for make in (build_objective, peers.equal):
+        torch.manual_seed(0)
+        found.append(make(config, CLASSES))
+    return found
+
+
 @pytest.mark.parametrize("loss", ["contrastive", "multi-similarity", "softmax", "proxy-anchor", "fast-ap"])
 def test_with_equal_options_the_peers_loss_is_ours(peers, loss):
     config, (images, labels) = config_of(loss), embedding()
-    ours, peer = build_objective(config, CLASSES), peers.equal(config, CLASSES)
-    if ours.proxies is not None:
-        own = ours.proxies().semantic.detach()
-        (proxies,) = peer.parameters()
-        proxies.data = own if proxies.shape == own.shape else own.T
+    ours, peer = together(peers, config)
     if loss == "softmax":  # that library leaves the images' lengths in
         images = Embedding(torch.nn.functional.normalize(images.semantic))
     torch.testing.assert_close(peer(images, labels), ours(images, labels), rtol=1e-4, atol=1e-5)
@@ -52,6 +60,27 @@ def test_where_the_peer_means_another_loss_it_is_run_with_its_defaults_too(peers
     arms = peers.objectives(config, CLASSES)
     assert list(arms) == [peers.OURS, peers.EQUAL, peers.DEFAULT]
     assert all(torch.isfinite(make(config, CLASSES)(images, labels)) for make in arms.values())
+
+
+def test_the_peers_proxy_nca_is_ours_with_positives_in_the_denominator(peers):
+    config, (images, labels) = config_of("proxy-nca"), embedding()
+    ours, peer = together(peers, config.with_changes({"loss_options.include_positive": True}))
+    torch.testing.assert_close(peer(images, labels), ours(images, labels), rtol=1e-4, atol=1e-5)
+
+
+def test_the_peers_triplets_have_our_margin_and_are_semi_hard(peers):
+    peer = peers.equal(config_of("triplet"), CLASSES)
+    assert peer.loss.margin == peer.miner.margin == inspect.signature(triplet_loss).parameters["margin"].default
+    assert peer.miner.type_of_triplets == "semihard"
+
+
+def test_lines_of_the_log_tell_whose_loss_it_is(peers):
+    lines = [
+        peers.described("triplet", config_of("triplet"), made_by=peers.LIBRARIES[row])
+        for row in (peers.OURS, peers.EQUAL, peers.DEFAULT)
+    ]
+    assert len({arm_identity(line) for line in lines}) == 3
+    assert "pytorch-metric-learning" in lines[1]["config"]["objective"]["library"]
 
 
 def test_the_margin_losses_have_one_boundary(peers):

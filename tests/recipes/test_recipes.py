@@ -52,5 +52,6 @@ def test_uncertainty_learns_more_slowly_than_other_new_layers(name):
     assert 0 < optimiser.lr * optimiser.uncertainty_factor < HEAD_RATE / 3
 
 
-def test_recipes_are_described():
-    assert all((make.__doc__ or "").strip() for make in RECIPES.values())
+def test_recipes_are_described_by_a_sentence_in_their_first_line():
+    for make in RECIPES.values():
+        assert (make.__doc__ or "").splitlines()[0].endswith(".")

@@ -54,9 +54,9 @@ WEIGHTS = ("weight_positive", "weight_negative", "weight_mixed")
 LEVELS_HEADING, WEIGHTS_HEADING = "level clean / mixed", "weight positive / negative / mixed"
 COMMON = ("image_size", "test_size", "lr", "schedule", "epochs", "average")  # arms that share these share a table
 CAPTION = (
-    "mean ± standard deviation over seeds, in %; differences from plain in points, with half their 95 % interval, by "
-    "paired t-tests on common seeds. Weights are means of e^(−β̃/τ) over pairs in the last epoch; seconds are the "
-    "median of whole runs. The paper's numbers are as printed; its released code picks the epoch on the test classes."
+    "mean ± standard deviation over seeds, in %; differences in points, with half their 95 % interval, by paired "
+    "t-tests on common seeds. Weights are means of e^(−β̃/τ) over pairs in the last epoch; seconds are the median of "
+    "whole runs. The paper's numbers are as printed; its released code picks the epoch on the test classes."
 )
 
 
@@ -162,19 +162,30 @@ def _image_size(rows: Mapping[str, Sequence[Line]]) -> int:
 
 def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
     """A table a score, a line a loss: its rows, and what both parts gain over each row that has no uncertainty."""
-    headings = ["loss", *(ROWS[row] for row in GLANCED), *(f"both − {RIVALS[row]}" for row in RIVALS), "paper"]
+    headings = ["loss", *(ROWS[row] for row in GLANCED), *(f"both − {name}" for name in RIVALS.values())]
+    headings += ["common seeds", "paper"]
     cells: dict[str, list[list[str]]] = {key: [] for key in COMPARED}
     for loss, rows in named.items():
-        against = {rival: _results(loss, rows, against=rival) for rival in RIVALS}
-        found = next(iter(against.values()))
+        found = _results(loss, rows, against="plain")
+        held = [_both_against(rival, loss, rows) for rival in RIVALS]
         for key in COMPARED:
             means = [_scores(found[row], [key])[0] if row in found else NOTHING for row in GLANCED]
-            gains = [
-                _difference(results["both"], key) if {rival, "both"} <= set(results) else NOTHING
-                for rival, results in against.items()
-            ]
-            cells[key].append([TITLES.get(loss, loss), *means, *gains, _gain_of_the_paper(loss, rows, key)])
+            gains = [NOTHING if both is None else _difference(both, key) for both in held]
+            pairs = [NOTHING if both is None else _common_seeds(both, key) for both in held]
+            rest = [" / ".join(pairs), _gain_of_the_paper(loss, rows, key)]
+            cells[key].append([TITLES.get(loss, loss), *means, *gains, *rest])
     return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))]
+
+
+def _both_against(rival: str, loss: str, rows: Mapping[str, Sequence[Line]]) -> Result | None:
+    """The row with both parts, and its differences from a rival; None where either is missing."""
+    found = _results(loss, rows, against=rival)
+    return found["both"] if {rival, "both"} <= set(found) else None
+
+
+def _common_seeds(result: Result, key: str) -> str:
+    difference = result.differences.get(key)
+    return NOTHING if difference is None else str(difference.number)
 
 
 def _gain_of_the_paper(loss: str, rows: Mapping[str, Sequence[Line]], key: str) -> str:

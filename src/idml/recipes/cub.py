@@ -58,8 +58,8 @@ def softmax() -> Config:
 def contrastive() -> Config:
     """Contrastive; it is at its best after few epochs. As printed, the distance ruins it (docs/why-it-works.md).
 
-    Test: plain 67.1 ± 0.4 / 25.4 ± 0.2 (6 s); introspective rows at this rate are not run yet: with an uncertainty
-    layer at 3e-5 both had 66.1 ± 0.5 / 24.8 ± 0.2 (10 s).
+    Test: plain 67.1 ± 0.4 / 25.4 ± 0.2 (6 s); introspective rows are not run yet as they are now: with an uncertainty
+    layer at 3e-5 and β the sum of lengths both had 66.1 ± 0.5 / 24.8 ± 0.2 (10 s).
     """
     return _with_pairs(
         "contrastive",
@@ -70,9 +70,9 @@ def contrastive() -> Config:
 
 
 def margin() -> Config:
-    """Margin with distance-weighted sampling: a boundary that positives of a pretrained network do not fulfil from the
-    start, and sampling for 64 dimensions, for in 512 it takes nothing but the hardest negatives.
+    """Margin with distance-weighted sampling, as for 64 dimensions: in 512 it takes nothing but the hardest negatives.
 
+    The boundary is one that positives of a pretrained network do not fulfil from the start.
     Validation: plain 76.3 / 37.3, 79.2 / 41.6; other rows are not run on a GPU yet.
     """
     return _with_pairs(
@@ -89,7 +89,7 @@ def margin() -> Config:
 def triplet() -> Config:
     """Triplets with semi-hard negatives; little Mixup, which harms them.
 
-    Validation: plain 75.6 / 35.9, 79.0 / 40.7, both 75.1 / 35.8, 77.7 / 40.0.
+    Validation: plain 75.6 / 35.9, 79.0 / 40.7, both, with β the sum of lengths, 75.1 / 35.8, 77.7 / 40.0.
     """
     return _with_pairs("triplet", mixed_against="originals", mixed_weight=0.3, epochs=3)
 
@@ -97,13 +97,13 @@ def triplet() -> Config:
 def multi_similarity() -> Config:
     """Multi-similarity with its mining; little Mixup, which harms it.
 
-    Validation: plain 75.6 / 34.3, 77.8 / 39.5 (10 s), both 74.9 / 33.9, 77.8 / 39.0 (15 s).
+    Validation: plain 75.6 / 34.3, 77.8 / 39.5 (10 s), both, with β the sum of lengths, 74.9 / 33.9, 77.8 / 39.0 (15 s).
     """
     return _with_pairs("multi_similarity", distance_scale="relative", mixed_against="originals", mixed_weight=0.1)
 
 
 def fast_ap() -> Config:
-    """FastAP: average precision on soft histograms.
+    """FastAP: average precision on soft histograms; β is the sum of lengths, with which its final rows were run.
 
     Test: plain 65.5 ± 0.2 / 25.3 ± 0.2 (9 s), introspective 66.8 ± 0.4 / 25.4 ± 0.2 (3 seeds, 10 s), both 67.1 ± 0.3 /
     25.6 ± 0.2 (14 s).
@@ -119,7 +119,7 @@ EVERY_LOSS = (proxy_anchor, multi_similarity, contrastive, margin, triplet, prox
 def _with_proxies(loss: str, **changes: Any) -> Config:
     """Images at random; proxies need some epochs to find their places before the backbone may move.
 
-    Proxies are certain, so that β is the length of the image's u, however lengths and sums are ordered.
+    Proxies are certain, so that β is the length of the image's u, whatever `pair_uncertainty` is; logs have this one.
     """
     usual = {"lr": 3e-5, "epochs": 14, "warm_up_epochs": 5, "pair_uncertainty": "sum_of_norms"}
     return _cub(loss, **usual | changes)

@@ -118,7 +118,7 @@ def _defaults() -> dict[str, Any]:
 def arm_identity(line: Mapping[str, Any]) -> str:
     """What the runs of an arm have in common: they differ in their seeds alone."""
     config = {**line["config"], "run": {**line["config"]["run"], "seed": None}}
-    return json.dumps([_whole(config), line["data"], line["split"]], sort_keys=True)
+    return identity(config, line["data"], line["split"])
 
 
 def without_folders(text: str) -> str:
