@@ -128,6 +128,13 @@ def test_the_line_of_a_loss_does_without_rows_that_failed_and_without_the_papers
     assert tables(final_tables(other))[0][1] == ["ProxyAnchor", "68.10", *["–"] * 6, "– / – / –", "–"]
 
 
+def test_seeds_whose_settings_differ_without_effect_are_one_row():
+    some = lines(rows=("plain", "mixup"), seeds=2)
+    other = CONFIG.with_changes({"loss": "proxy_anchor", "seed": 2, "uncertainty_level": 0.7, **SETTINGS["mixup"]})
+    some.append(line("proxy_anchor", "mixup", 2, config=stored(other)))
+    assert [row[1] for row in blocks(final_tables(some))[0][1:]] == ["2", "3"]
+
+
 def test_differences_are_paired_over_common_seeds():
     some = lines(rows=("plain",)) + [line("proxy_anchor", "both", seed) for seed in (1, 2, 5)]
     (scores, *_) = blocks(final_tables(some))

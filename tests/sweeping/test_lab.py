@@ -166,11 +166,6 @@ def test_runs_of_one_arm_differ_in_their_seeds_alone():
     assert arm_identity(line(seed=0)) != arm_identity(line(config=recipe("digits-plain")))
 
 
-def test_settings_without_effect_make_no_other_arm():
-    plain, other = (recipe("digits-plain").with_changes({"uncertainty_level": level}) for level in (0.1, 0.7))
-    assert arm_identity(line(config=plain)) == arm_identity(line(config=other))
-
-
 def test_numbers_without_meaning_become_null(tmp_path):
     lab = Lab(tmp_path / "log.jsonl")
     lab.append(line(scores={"map_at_r": float("nan")}, epochs=[{"epoch": 1, "loss": float("inf")}]))

@@ -11,7 +11,7 @@ from typing import Any
 
 from idml.losses import LOSSES
 from idml.paper.numbers import TABLES, printed
-from idml.sweeping.lab import Line, arm_identity
+from idml.sweeping.lab import Line, arm_identity, with_effective_settings
 from idml.sweeping.summary import NOTHING, Result, named_score, parted, summarise
 from idml.training.config import Config
 
@@ -65,7 +65,7 @@ def final_tables(lines: Sequence[Line]) -> str:
 
     Raises if two settings share the name of an arm, for then nobody could tell which of them a row shows.
     """
-    lines = [line for line in lines if line["split"] == "test"]
+    lines = [with_effective_settings(line) for line in lines if line["split"] == "test"]
     texts = []
     for part in parted(lines):
         named, others = _by_loss(part)

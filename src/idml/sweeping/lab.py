@@ -118,7 +118,12 @@ def _defaults() -> dict[str, Any]:
 def arm_identity(line: Mapping[str, Any]) -> str:
     """What the runs of an arm have in common: they differ in their seeds alone."""
     config = {**line["config"], "run": {**line["config"]["run"], "seed": None}}
-    return identity(config, line["data"], line["split"])
+    return json.dumps([_whole(config), line["data"], line["split"]], sort_keys=True)
+
+
+def with_effective_settings(line: Line) -> Line:
+    """The line with defaults for settings that its run could not feel, so that runs which differ in those are one arm."""
+    return {**line, "config": without_idle(_whole(line["config"]), _defaults())}
 
 
 def without_folders(text: str) -> str:
