@@ -122,7 +122,7 @@ def arm_identity(line: Mapping[str, Any]) -> str:
 
 
 def with_effective_settings(line: Line) -> Line:
-    """The line with defaults for settings that its run could not feel, so that runs which differ in those are one arm."""
+    """The line with defaults for settings that its run could not feel: those make no other arm of it then."""
     return {**line, "config": without_idle(_whole(line["config"]), _defaults())}
 
 
