@@ -11,7 +11,7 @@ and the schedule is not looked at. It shows whether a form harms, and why (`alph
 
 import argparse
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from idml import Embedding, evaluate
 from idml.data.cache import Cache
 from idml.data.crops import centre_boxes, random_flips, random_resized_boxes
-from idml.data.mixing import Mixing
+from idml.data.mixing import Mixing, draw_mixing
 from idml.data.pixels import Pixels
 from idml.data.samplers import class_balanced_batches, random_batches
 from idml.data.splits import TRAIN, held_out_classes
@@ -46,6 +46,7 @@ CROPS, SHARES = 5, (0.5, 0.75, 0.9)  # random crops of each image; shares of mix
 CROP_SIZE, TEST_SIZE, RESIZED = 160, 224, 256
 ADAPTER, USUAL_NORM = 512, 30.0  # its width; the scale of pooled features after LayerNorm
 VALIDATE_EVERY = 3
+SEED_OF_OTHERS = 1000  # added to that of a run, for images that are mixed in place of the batch
 
 
 @dataclass(frozen=True)
@@ -175,21 +176,36 @@ class Given(Mixing):
 
 
 def batches(features: Features, config: Config, epoch: int, generator: torch.Generator):
-    data, seed = config.data, config.run.seed
-    if data.per_class is None:
-        places = random_batches(len(features.labels), data.batch, seed=seed, epoch=epoch)
-    else:
-        places = class_balanced_batches(features.labels, data.batch, per_class=data.per_class, seed=seed, epoch=epoch)
-    for some in places:
-        crops = features.crops[torch.randint(CROPS, (len(some),), generator=generator), some].float()
-        labels = features.labels[some]
+    def places(seed: int) -> Tensor:
+        data = config.data
+        if data.per_class is None:
+            return random_batches(len(features.labels), data.batch, seed=seed, epoch=epoch)
+        return class_balanced_batches(features.labels, data.batch, per_class=data.per_class, seed=seed, epoch=epoch)
+
+    def crops(some: Tensor) -> Tensor:
+        return features.crops[torch.randint(CROPS, (len(some),), generator=generator), some].float()
+
+    for some, others in zip(places(config.run.seed), places(config.run.seed + SEED_OF_OTHERS), strict=True):
+        images, labels = crops(some), features.labels[some]
         if config.mixing.mixing == "none":
-            yield Batch(crops, None, labels, None)
-            continue
-        kind = int(torch.randint(len(SHARES), (1,), generator=generator))
-        share = torch.full((len(some),), SHARES[kind])
-        mixing = Given(some, share, share, others=features.labels[features.partners[kind, some]])
-        yield Batch(crops, features.mixed[kind, some].float(), labels, mixing)
+            yield Batch(images, None, labels, None)
+        elif config.mixing.mixed_from == "batch":
+            yield Batch(images, *_mixed(features, some, int(torch.randint(len(SHARES), (1,), generator=generator))))
+        else:
+            drawn = draw_mixing(len(others), concentration=config.mixing.concentration, generator=generator).share[0]
+            kind = min(range(len(SHARES) + 1), key=lambda kind: abs([*SHARES, 1.0][kind] - max(drawn, 1 - drawn)))
+            mixed, own, mixing = _mixed(features, others, min(kind, len(SHARES) - 1))
+            if kind == len(SHARES):  # too little of the partner to count
+                whole = torch.ones(len(others))
+                mixed, mixing = crops(others), replace(mixing, share=whole, label_share=whole)
+            yield Batch(images, mixed, labels, mixing, own)
+
+
+def _mixed(features: Features, some: Tensor, kind: int) -> tuple[Tensor, Tensor, Mixing]:
+    """These images, mixed by the share of that number: features, labels, and how."""
+    share = torch.full((len(some),), SHARES[kind])
+    mixing = Given(some, share, share, others=features.labels[features.partners[kind, some]])
+    return features.mixed[kind, some].float(), features.labels[some], mixing
 
 
 def trial(

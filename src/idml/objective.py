@@ -109,17 +109,20 @@ class Objective(nn.Module):
         other_labels: Labels,
         share: float | Float[Tensor, ""],
         *,
+        first_labels: Labels | None = None,
         weight: float = 1.0,
         label_sets: Labels | None = None,
         against_originals: bool = False,
     ) -> Float[Tensor, ""]:
-        """J(original) + weight · (share·J(mixed, labels) + (1 − share)·J(mixed, other_labels)), of one batch.
+        """J(original) + weight · (share·J(mixed, first_labels) + (1 − share)·J(mixed, other_labels)), of one batch.
 
         That is the sum of two calls, but for relative distances, whose mean is that of the whole batch.
+        first_labels: those of the originals, unless other images were mixed.
         """
         candidates = (original, labels) if against_originals else None
         _check_shares_of_the_loss(other_labels, share)
-        terms = self._terms(mixed, labels, other_labels, share, label_sets, candidates)
+        first = labels if first_labels is None else first_labels
+        terms = self._terms(mixed, first, other_labels, share, label_sets, candidates)
         terms = [term._replace(weight=weight * term.weight) for term in terms]
         return self._sum([*self._terms(original, labels), *terms], dim=original.semantic.shape[1])
 
@@ -131,31 +134,34 @@ class Objective(nn.Module):
         other_labels: Integer[Tensor, " n"],
         share: float | Float[Tensor, ""],
         *,
+        first_labels: Integer[Tensor, " n"] | None = None,
         label_sets: Labels | None = None,
     ) -> Float[Tensor, ""]:
         """J of original and mixed images together, where what lies between two classes is a class of its own.
 
         Images mixed of the same two classes, the same one first, are of one class. Each brings a proxy mixed like it:
         such a class has as many proxies as images, all equal.
+        first_labels: those of the originals, unless other images were mixed.
         label_sets: of mixed images; pairs whose sets meet are then no negatives.
         """
         _check_shares_of_the_loss(other_labels, share)
-        for embedding, given in ((original, labels), (mixed, other_labels)):
+        first = labels if first_labels is None else first_labels
+        for embedding, given in ((original, labels), (mixed, first), (mixed, other_labels)):
             check_embedding(embedding)
             _check_number(embedding, given)
         if self.num_classes is None:
             raise ValueError("classes between classes need num_classes, to number them after the others.")
-        for given in (labels, other_labels):
+        for given in (labels, first, other_labels):
             check_class_numbers(given, self.num_classes)
-        labels, other_labels = labels.long(), other_labels.long()
+        labels, first, other_labels = labels.long(), first.long(), other_labels.long()
         own = torch.arange(self.num_classes, device=labels.device)
-        between = torch.where(labels == other_labels, labels, (1 + labels) * self.num_classes + other_labels)
+        between = torch.where(first == other_labels, first, (1 + first) * self.num_classes + other_labels)
         images, numbers = Embedding.cat([original, mixed]), torch.cat([labels, between])
         with full_precision(original.device):
             if self.proxies is None:
                 columns, pairs = images, pairs_within(numbers)
             else:
-                columns = Embedding.cat([self.proxies(), self.proxies.mixed(labels, other_labels, share)])
+                columns = Embedding.cat([self.proxies(), self.proxies.mixed(first, other_labels, share)])
                 pairs = pairs_between(numbers, torch.cat([own, between]))
             if label_sets is not None:
                 sets = as_members(label_sets, self.num_classes)

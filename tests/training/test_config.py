@@ -99,6 +99,11 @@ def test_recipes_are_complete_and_survive_json(name):
     assert RECIPES[name].__doc__
 
 
+def test_features_of_images_that_are_not_in_the_batch_cannot_be_mixed():
+    with pytest.raises(ValueError, match="mixed_from=others has images of its own, and mixing=features none"):
+        Config().with_changes(["mixing=features", "mixed_from=others"])
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -13,6 +13,7 @@ from idml.data.cache import Cache
 
 VARIANTS = {
     "mixup": ["mixing=mixup"],
+    "mixup of others": ["mixing=mixup", "mixed_from=others", "mixed_against=all", "loss=contrastive", "per_class=5"],
     "cutmix": ["mixing=cutmix", "loss=contrastive", "per_class=5"],
     "features": ["mixing=features", "average=0.9"],
     "statistics": ["frozen_batch_norm=false", "validation_half=second"],

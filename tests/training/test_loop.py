@@ -210,6 +210,40 @@ def test_classes_are_mixed_as_a_whole_where_mixtures_are_classes(cache):
         assert run.go()
 
 
+@pytest.mark.parametrize("sampler", ["per_class=5", "per_class=none"])
+def test_other_images_can_be_mixed_in_place_of_the_batch(cache, sampler):
+    changes = ["mixing=mixup", "loss=contrastive", "epochs=1", sampler]
+    usual, run = (run_of(small(*changes, f"mixed_from={source}"), cache) for source in ("batch", "others"))
+    pairs = list(zip(usual.feed.batches(1), run.feed.batches(1), strict=True))
+    for batch, other in pairs:
+        assert torch.equal(batch.images, other.images)
+        assert torch.equal(batch.labels, other.labels)
+        assert not torch.equal(batch.mixed, other.mixed)
+        assert batch.others is None
+        assert torch.equal(batch.first_labels, batch.labels)
+        assert torch.equal(other.first_labels, other.others)
+    assert any(not torch.equal(other.others, other.labels) for _, other in pairs)
+    if sampler == "per_class=5":
+        assert all((other.others.reshape(-1, 5) == other.others[::5, None]).all() for _, other in pairs)
+    again = list(run.feed.batches(1, start=1))
+    assert all(torch.equal(one.mixed, other.mixed) for (_, one), other in zip(pairs[1:], again, strict=True))
+    assert run.go()
+
+
+def test_other_images_that_are_hardly_mixed_are_those_of_their_labels(cache):
+    """At a concentration near 0 one of two images is mostly all of the mixture: each is found among clean ones."""
+    changes = ["mixing=mixup", "mixed_from=others", "concentration=0.02", "crop_scale=1,1", "flip=false"]
+    feed = run_of(small(*changes), cache).feed
+    clean = feed._crops(places := torch.arange(len(feed.labels)), *feed._cuts(places, torch.Generator()))
+    hardly_mixed = [batch for batch in feed.batches(0) if abs(batch.mixing.batch_share - 0.5) > 0.499]
+    assert hardly_mixed
+    for batch in hardly_mixed:
+        is_first = batch.mixing.batch_share > 0.5
+        labels = batch.others if is_first else batch.mixing.other_labels(batch.others)
+        nearest = torch.cdist(batch.mixed.flatten(1).float(), clean.flatten(1).float()).argmin(dim=1)
+        assert torch.equal(feed.labels[nearest], labels)
+
+
 def test_frozen_layers_of_the_backbone_stay_as_they_are(cache):
     run = run_of(small("frozen_layers=conv1,bn1,layer1", "weight_decay=0.1", "average=0.9"), cache)
     network = run.model.backbone.network

@@ -35,6 +35,8 @@ class Small(nn.Module):
 MIXINGS = {
     "shares of the loss": MixingConfig(mixing="mixup"),
     "against originals": MixingConfig(mixing="mixup", mixed_against="originals", mixed_weight=0.5),
+    "against all": MixingConfig(mixing="mixup", mixed_against="all"),
+    "against all, partners apart": MixingConfig(mixing="mixup", mixed_against="all", partner_negatives=False),
     "partners apart": MixingConfig(mixing="mixup", partner_negatives=False),
     "sets": MixingConfig(mixing="mixup", mixed_labels="sets"),
     "shares": MixingConfig(mixing="mixup", mixed_labels="shares"),
@@ -104,6 +106,66 @@ def test_mixed_images_can_be_compared_with_originals_and_weighed():
     expected = objective(original, batch.labels)
     for labels, weight in ((batch.labels, share), (batch.labels[batch.mixing.partner], 1 - share)):
         expected = expected + 0.5 * weight * contrastive_loss(distance, pairs_between(labels, batch.labels))
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "proxy_nca"])
+def test_originals_and_mixed_images_can_be_one_batch(loss):
+    batch, model = some_batch(), Small()
+    objective = Objective(loss, Introspective(), num_classes=CLASSES, dim=5)
+    step = loss_and_gradients(model, objective, batch, MIXINGS["against all"])
+    assert batch.mixed is not None
+    assert batch.mixing is not None
+    every, share = model(torch.cat([batch.images, batch.mixed])), batch.mixing.batch_share
+    own, other = (torch.cat([batch.labels, given]) for given in (batch.labels, batch.labels[batch.mixing.partner]))
+    expected = share * objective(every, own) + (1 - share) * objective(every, other)
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def of_others(share: float) -> Batch:
+    """Other images than those of the batch, of classes in another order, with this share of the first."""
+    batch = some_batch()
+    assert batch.mixing is not None
+    shares = torch.full((8,), share)
+    mixing = replace(batch.mixing, share=shares, label_share=shares)
+    return replace(batch, mixing=mixing, others=torch.tensor([2, 2, 0, 1, 1, 0, 2, 1]))
+
+
+@pytest.mark.parametrize("name", ["shares of the loss", "against originals", "against all", "sets", "shares"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_other_images_that_were_mixed_bring_labels_of_their_own(name, is_first):
+    """Where nothing is left of one of the two, a mixed image is one of the other's class."""
+    model, objective = Small(), Objective("contrastive", num_classes=CLASSES)
+    batch = of_others(1.0 if is_first else 0.0)
+    config, others = replace(MIXINGS[name], mixed_weight=1.0), batch.others
+    assert batch.mixed is not None
+    assert batch.mixing is not None
+    assert others is not None
+    labels = others if is_first else others[batch.mixing.partner]
+    step = loss_and_gradients(model, objective, batch, config)
+    original, mixed = model(batch.images), model(batch.mixed)
+    if name == "shares of the loss":
+        expected = objective(original, batch.labels) + objective(mixed, labels)
+    elif name == "against originals":
+        across = objective.distance(mixed, original)
+        expected = objective(original, batch.labels) + contrastive_loss(across, pairs_between(labels, batch.labels))
+    else:
+        expected = objective(model(torch.cat([batch.images, batch.mixed])), torch.cat([batch.labels, labels]))
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def test_classes_between_classes_are_those_of_the_images_that_were_mixed():
+    model, objective, batch = Small(), Objective("contrastive", num_classes=CLASSES), of_others(0.3)
+    assert batch.mixed is not None
+    assert batch.mixing is not None
+    assert batch.others is not None
+    step = loss_and_gradients(model, objective, batch, MIXINGS["classes"])
+    names = [(int(label), int(label)) for label in batch.labels]
+    names += [
+        (int(own), int(other)) for own, other in zip(batch.others, batch.others[batch.mixing.partner], strict=True)
+    ]
+    numbers = torch.tensor([sorted(set(names)).index(name) for name in names])
+    expected = objective(model(torch.cat([batch.images, batch.mixed])), numbers)
     torch.testing.assert_close(step.loss, expected.detach())
 
 

@@ -22,18 +22,27 @@ from idml.models.preprocessing import resized
 from idml.training.distributed import own_share, ranks
 from idml.training.parts import DataConfig, MixingConfig
 
+OTHERS = 1  # with the seed, the numbers by which the images are drawn that are mixed in place of the batch's
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
     """This rank's images, mixed ones beside them, and the labels and mixing of the whole global batch.
 
-    A mixing without mixed images is one of their features.
+    A mixing without mixed images is one of their features. `others` are the labels of images that were mixed in place
+    of those of the batch.
     """
 
     images: Shaped[Tensor, "n c h w"]
     mixed: Shaped[Tensor, "n c h w"] | None
     labels: Int[Tensor, " g"]
     mixing: Mixing | None
+    others: Int[Tensor, " g"] | None = None
+
+    @property
+    def first_labels(self) -> Int[Tensor, " g"]:
+        """Of mixed images, those of the image that each was before a partner came to it."""
+        return self.labels if self.others is None else self.others
 
 
 class Feed:
@@ -50,21 +59,24 @@ class Feed:
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The epoch's batches from number `start` on."""
-        for number, places in enumerate(self._places(epoch)):
+        every = self._places(epoch)
+        of_others = self._places(epoch, seed=seeded(self.seed, OTHERS).initial_seed()) if self._mixes_others else every
+        for number, (places, others) in enumerate(zip(every, of_others, strict=True)):
             if number >= start:
-                yield self._batch(places, seeded(self.seed, epoch, number))
+                yield self._batch(places, others, seeded(self.seed, epoch, number))
 
-    def _places(self, epoch: int) -> Int[Tensor, "batches g"]:
+    def _places(self, epoch: int, *, seed: int | None = None) -> Int[Tensor, "batches g"]:
+        seed = self.seed if seed is None else seed
         if self.data.per_class is None:
-            return random_batches(len(self.labels), self.data.batch, seed=self.seed, epoch=epoch)
+            return random_batches(len(self.labels), self.data.batch, seed=seed, epoch=epoch)
         return class_balanced_batches(
-            self.labels, self.data.batch, per_class=self.data.per_class, seed=self.seed, epoch=epoch
+            self.labels, self.data.batch, per_class=self.data.per_class, seed=seed, epoch=epoch
         )
 
-    def _batch(self, places: Int[Tensor, " g"], generator: torch.Generator) -> Batch:
+    def _batch(self, places: Int[Tensor, " g"], others: Int[Tensor, " g"], generator: torch.Generator) -> Batch:
         boxes, flips = self._cuts(places, generator)
         images = self._crops(own_share(places), own_share(boxes), own_share(flips))
-        labels = self.device_labels[sent(places, self.device_labels.device)]
+        labels = self._labels_of(places)
         if self.mixing.mixing == "none":
             return Batch(images, None, labels, None)
         mixing = draw_mixing(
@@ -75,17 +87,27 @@ class Feed:
         )
         if self.mixing.mixing == "features":
             return Batch(images, None, labels, _on(mixing, images.device))
+        first, labels_of_others = images, None
+        if self._mixes_others:
+            boxes, flips = self._cuts(others, generator)
+            first = self._crops(own_share(others), own_share(boxes), own_share(flips))
+            labels_of_others = self._labels_of(others)
         own = own_share(mixing.partner)
         there = sent(own, images.device)
         is_alone = ranks() == 1  # otherwise partners may belong to another rank
-        partners = images[there] if is_alone else self._crops(places[own], boxes[there], flips[there])
+        partners = first[there] if is_alone else self._crops(others[own], boxes[there], flips[there])
         mixing = _on(mixing, images.device)
         local = replace(mixing, share=own_share(mixing.share), label_share=own_share(mixing.label_share))
         if self.mixing.mixing == "mixup":
-            return Batch(images, blend(images, partners, local), labels, mixing)
-        mixed, pasted = paste(images, partners, local, generator=generator)
+            return Batch(images, blend(first, partners, local), labels, mixing, labels_of_others)
+        mixed, pasted = paste(first, partners, local, generator=generator)
         share = pasted.share[:1].expand(len(places))
-        return Batch(images, mixed, labels, replace(mixing, share=share, label_share=share))
+        mixing = replace(mixing, share=share, label_share=share)
+        return Batch(images, mixed, labels, mixing, labels_of_others)
+
+    @property
+    def _mixes_others(self) -> bool:
+        return self.mixing.mixing != "none" and self.mixing.mixed_from == "others"
 
     @property
     def _images_of_a_class(self) -> int:
@@ -102,6 +124,9 @@ class Feed:
             boxes = resize_and_crop_boxes(heights, widths, size=size, of=resized(size), generator=generator)
         flips = random_flips(heights, generator=generator) & self.data.flip
         return boxes, flips
+
+    def _labels_of(self, places: Int[Tensor, " g"]) -> Int[Tensor, " g"]:
+        return self.device_labels[sent(places, self.device_labels.device)]
 
     def _crops(self, places: Tensor, boxes: Tensor, flips: Tensor) -> Tensor:
         return self.pixels.crops(places, boxes, self.data.image_size, flip=flips)

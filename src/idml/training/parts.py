@@ -144,12 +144,16 @@ class MixingConfig:
     mixed images, compared with proxies, or where a loss has none with mixed_against. "sets" (of classes that have more
     than smallest_share), "shares" and "classes" label all images so, originals and mixed ones compared together; with
     "classes" each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
+    mixed_against: "all" has one J of originals and mixed images, for each of the two labels: mixed_weight is not used.
+    mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it, are, which show
+    twice as many images at the same cost.
     partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
     """
 
     mixing: Literal["none", "mixup", "cutmix", "features"] = "none"
     mixed_labels: Literal["loss_shares", "sets", "shares", "classes"] = "loss_shares"
-    mixed_against: Literal["mixed", "originals"] = "mixed"
+    mixed_against: Literal["mixed", "originals", "all"] = "mixed"
+    mixed_from: Literal["batch", "others"] = "batch"
     mixed_weight: float = 1.0
     partner_negatives: bool = True
     smallest_share: float = 0.0
@@ -159,6 +163,10 @@ class MixingConfig:
         check_at_least(self, 0, "mixed_weight")
         check_between("smallest_share", self.smallest_share, 0.0, 1.0)
         check_above_0(self, "concentration")
+        if self.mixing == "features" and self.mixed_from == "others":
+            raise ValueError(
+                "mixed_from=others has images of its own, and mixing=features none: choose mixup, or the batch."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,13 +82,18 @@ def loss_of(
     objective: Objective, original: Embedding, mixed: Embedding | None, batch: Batch, config: MixingConfig
 ) -> Float[Tensor, ""]:
     """J(original), and what mixed images add to it, by the chosen reading of their labels."""
-    labels, mixing = batch.labels, batch.mixing
+    labels, first, mixing = batch.labels, batch.first_labels, batch.mixing
     if mixed is None or mixing is None:
         return objective(original, labels)
     classes = objective.num_classes
     assert classes is not None
-    others = mixing.other_labels(labels)
-    sets = None if config.partner_negatives else mixing.label_sets(labels, classes)
+    others = mixing.other_labels(first)
+    sets = None if config.partner_negatives else mixing.label_sets(first, classes)
+    members, every = as_members(labels, classes), Embedding.cat([original, mixed])
+    if config.mixed_labels == "loss_shares" and config.mixed_against == "all":
+        every_set = None if sets is None else torch.cat([members, sets])
+        own, other = (torch.cat([labels, given]) for given in (first, others))
+        return objective(every, own, other, mixing.batch_share, label_sets=every_set)
     if config.mixed_labels == "loss_shares":
         return objective.with_mixed(
             original,
@@ -96,19 +101,20 @@ def loss_of(
             mixed,
             others,
             mixing.batch_share,
+            first_labels=first,
             weight=config.mixed_weight,
             label_sets=sets,
             against_originals=config.mixed_against == "originals",
         )
     if config.mixed_labels == "classes":
-        return objective.with_mixed_classes(original, labels, mixed, others, mixing.batch_share, label_sets=sets)
-    members = as_members(labels, classes)
+        return objective.with_mixed_classes(
+            original, labels, mixed, others, mixing.batch_share, first_labels=first, label_sets=sets
+        )
     if config.mixed_labels == "sets":
-        mixed_members = mixing.label_sets(labels, classes, smallest_share=config.smallest_share)
+        mixed_members = mixing.label_sets(first, classes, smallest_share=config.smallest_share)
     else:
-        mixed_members = mixing.label_shares(labels, classes)
-    members = members.to(mixed_members.dtype)
-    return objective(Embedding.cat([original, mixed]), torch.cat([members, mixed_members]))
+        mixed_members = mixing.label_shares(first, classes)
+    return objective(every, torch.cat([members.to(mixed_members.dtype), mixed_members]))
 
 
 def _with_mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "m f"]:
