@@ -39,7 +39,7 @@ def proxy_nca() -> Config:
     """
     return _with_proxies(
         "proxy_nca",
-        uncertainty_rate=1e-6,
+        uncertainty_rate=3e-7,
         uncertainty_level=1.0,
         distance_scale="relative",
         loss_options={"scale": 32.0},
@@ -91,7 +91,7 @@ def triplet() -> Config:
 
     Validation: plain 75.6 / 35.9, 79.0 / 40.7, both, with β the sum of lengths, 75.1 / 35.8, 77.7 / 40.0.
     """
-    return _with_pairs("triplet", mixed_against="originals", mixed_weight=0.3, epochs=3)
+    return _with_pairs("triplet", mixed_from="others", mixed_against="all", concentration=0.1, epochs=3)
 
 
 def multi_similarity() -> Config:
@@ -109,7 +109,12 @@ def fast_ap() -> Config:
     25.6 ± 0.2 (14 s).
     """
     return _with_pairs(
-        "fast_ap", uncertainty_level=1.0, distance_scale="relative", pair_uncertainty="sum_of_norms", epochs=6
+        "fast_ap",
+        uncertainty_level=1.0,
+        distance_scale="relative",
+        pair_uncertainty="sum_of_norms",
+        mixed_from="others",
+        epochs=6,
     )
 
 
