@@ -12,6 +12,7 @@ import torch
 from caches import draw_cache
 
 from idml.data.cache import Cache
+from idml.data.mixing import Mixing
 from idml.distances import Introspective
 from idml.evaluation.embedded import Embedded
 from idml.losses import LOSSES
@@ -20,6 +21,7 @@ from idml.recipes import recipe
 from idml.training import loop
 from idml.training.checkpoint import BEST, LAST
 from idml.training.config import Config
+from idml.training.feeding import Batch
 from idml.training.loop import Run, train
 from idml.training.runs import RunFolder
 from idml.training.watching import Silent
@@ -210,23 +212,29 @@ def test_classes_are_mixed_as_a_whole_where_mixtures_are_classes(cache):
         assert run.go()
 
 
+def mixed_of(batch: Batch) -> tuple[torch.Tensor, torch.Tensor, Mixing]:
+    """Mixed images, the labels of those that were mixed, and how."""
+    assert batch.mixed is not None
+    assert batch.mixing is not None
+    return batch.mixed, batch.first_labels, batch.mixing
+
+
 @pytest.mark.parametrize("sampler", ["per_class=5", "per_class=none"])
 def test_other_images_can_be_mixed_in_place_of_the_batch(cache, sampler):
     changes = ["mixing=mixup", "loss=contrastive", "epochs=1", sampler]
     usual, run = (run_of(small(*changes, f"mixed_from={source}"), cache) for source in ("batch", "others"))
-    pairs = list(zip(usual.feed.batches(1), run.feed.batches(1), strict=True))
-    for batch, other in pairs:
-        assert torch.equal(batch.images, other.images)
-        assert torch.equal(batch.labels, other.labels)
-        assert not torch.equal(batch.mixed, other.mixed)
-        assert batch.others is None
-        assert torch.equal(batch.first_labels, batch.labels)
-        assert torch.equal(other.first_labels, other.others)
-    assert any(not torch.equal(other.others, other.labels) for _, other in pairs)
+    ones, others = list(usual.feed.batches(1)), list(run.feed.batches(1))
+    for one, other in zip(ones, others, strict=True):
+        assert torch.equal(one.images, other.images)
+        assert torch.equal(one.labels, other.labels)
+        assert torch.equal(one.labels, one.first_labels)
+        assert not torch.equal(mixed_of(one)[0], mixed_of(other)[0])
+    labels = [mixed_of(batch)[1] for batch in others]
+    assert any(not torch.equal(first, batch.labels) for first, batch in zip(labels, others, strict=True))
     if sampler == "per_class=5":
-        assert all((other.others.reshape(-1, 5) == other.others[::5, None]).all() for _, other in pairs)
+        assert all((first.reshape(-1, 5) == first[::5, None]).all() for first in labels)
     again = list(run.feed.batches(1, start=1))
-    assert all(torch.equal(one.mixed, other.mixed) for (_, one), other in zip(pairs[1:], again, strict=True))
+    assert are_same((mixed_of(batch)[0] for batch in others[1:]), (mixed_of(batch)[0] for batch in again))
     assert run.go()
 
 
@@ -235,12 +243,12 @@ def test_other_images_that_are_hardly_mixed_are_those_of_their_labels(cache):
     changes = ["mixing=mixup", "mixed_from=others", "concentration=0.02", "crop_scale=1,1", "flip=false"]
     feed = run_of(small(*changes), cache).feed
     clean = feed._crops(places := torch.arange(len(feed.labels)), *feed._cuts(places, torch.Generator()))
-    hardly_mixed = [batch for batch in feed.batches(0) if abs(batch.mixing.batch_share - 0.5) > 0.499]
+    found = [mixed_of(batch) for batch in feed.batches(0)]
+    hardly_mixed = [one for one in found if abs(one[2].batch_share - 0.5) > 0.499]
     assert hardly_mixed
-    for batch in hardly_mixed:
-        is_first = batch.mixing.batch_share > 0.5
-        labels = batch.others if is_first else batch.mixing.other_labels(batch.others)
-        nearest = torch.cdist(batch.mixed.flatten(1).float(), clean.flatten(1).float()).argmin(dim=1)
+    for mixed, first, mixing in hardly_mixed:
+        nearest = torch.cdist(mixed.flatten(1).float(), clean.flatten(1).float()).argmin(dim=1)
+        labels = first if mixing.batch_share > 0.5 else mixing.other_labels(first)
         assert torch.equal(feed.labels[nearest], labels)
 
 

@@ -1,7 +1,4 @@
-"""Tables for RESULTS.md, from the lines of lab logs: each loss with and without its parts, beside the paper's numbers.
-
-Arms of final runs are named "LOSS ROW", as "proxy_anchor both". Rows that no log has yet are left out.
-"""
+"""Tables for RESULTS.md, from lines of lab logs: each loss with and without its parts, beside the paper's numbers."""
 
 from __future__ import annotations
 
@@ -9,33 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from idml.losses import LOSSES
 from idml.paper.numbers import TABLES, printed
-from idml.sweeping.lab import Line, arm_identity, with_effective_settings
+from idml.paper.rows import COMPARED, RIVALS, ROWS, TITLES, both_against, by_loss, final_lines, results_of
+from idml.sweeping.lab import Line
 from idml.sweeping.summary import NOTHING, Result, named_score, parted, summarise
 from idml.training.config import Config
 
-ROWS: dict[str, str] = {
-    "plain": "plain",
-    "passes": "plain, as many image passes as Mixup",
-    "mixup": "Mixup",
-    "introspective": "introspective",
-    "both": "introspective + Mixup",
-    "random": "control: random uncertainty vectors",
-    "common": "control: one learned level for all images",
-}
 GLANCED = ("plain", "mixup", "introspective", "both")  # in the tables that have a line a loss
-RIVALS: dict[str, str] = {"plain": "plain", "mixup": "Mixup", "passes": "plain with as many passes"}
-TITLES: dict[str, str] = {
-    "contrastive": "Contrastive",
-    "margin": "Margin",
-    "triplet": "Triplet",
-    "multi_similarity": "Multi-similarity",
-    "softmax": "Softmax",
-    "proxy_nca": "ProxyNCA",
-    "proxy_anchor": "ProxyAnchor",
-    "fast_ap": "FastAP",
-}
 PAPER_NAMES = {"cub": "cub200", "car": "cars196", "sop": "products", "product": "products"}  # by how a cache is called
 RETRIEVAL: dict[str, str] = {
     "recall@1": "R@1",
@@ -47,7 +24,6 @@ RETRIEVAL: dict[str, str] = {
     "map_at_r": "MAP@R",
 }
 AT_IMAGE_SIZE: dict[str, str] = {"recall@1_at_image_size": "R@1", "map_at_r_at_image_size": "MAP@R"}
-COMPARED = ("recall@1", "map_at_r")  # what is held against plain, and against the paper
 UNCERTAINTY: dict[str, str] = {"r_auroc": "R-AUROC", "aurc": "AURC ↓", "mixed_auroc": "mixed AUROC"}
 LEVELS = ("level_clean", "level_mixed")
 WEIGHTS = ("weight_positive", "weight_negative", "weight_mixed")
@@ -65,10 +41,9 @@ def final_tables(lines: Sequence[Line]) -> str:
 
     Raises if two settings share the name of an arm, for then nobody could tell which of them a row shows.
     """
-    lines = [with_effective_settings(line) for line in lines if line["split"] == "test"]
     texts = []
-    for part in parted(lines):
-        named, others = _by_loss(part)
+    for part in parted(final_lines(lines)):
+        named, others = by_loss(part)
         blocks = [_block(loss, rows) for loss, rows in named.items()]
         if blocks:
             texts += [f"## {part[0].get('dataset', '')}", _conditions(part), *_glance(named), *blocks]
@@ -100,34 +75,9 @@ def paper_dataset(name: str) -> str | None:
     return next((dataset for part, dataset in known.items() if part in name.lower()), None)
 
 
-def _by_loss(lines: Sequence[Line]) -> tuple[dict[str, dict[str, list[Line]]], list[str]]:
-    """Lines by loss and row, in the order of the tables, and the arms that are neither."""
-    named: dict[str, dict[str, list[Line]]] = {loss: {row: [] for row in ROWS} for loss in LOSSES}
-    others: dict[str, None] = {}
-    settings: dict[str, str] = {}
-    for line in lines:
-        loss, _, row = line["arm"].partition(" ")
-        if row not in named.get(loss, {}):
-            others[line["arm"]] = None
-            continue
-        if settings.setdefault(line["arm"], arm_identity(line)) != arm_identity(line):
-            raise ValueError(f"the logs hold arm {line['arm']!r} with two settings: give logs that have one of them.")
-        named[loss][row].append(line)
-    found = {loss: {row: some for row, some in rows.items() if some} for loss, rows in named.items()}
-    return {loss: rows for loss, rows in found.items() if rows}, list(others)
-
-
-def _results(loss: str, rows: Mapping[str, Sequence[Line]], *, against: str) -> dict[str, Result]:
-    """The rows of a loss, with differences from that one of them; without any where it is not there."""
-    lines = [line for some in rows.values() for line in some]
-    baseline = f"{loss} {against}" if against in rows else None
-    found = {result.arm: result for result in summarise(lines, against=baseline)}
-    return {row: found[f"{loss} {row}"] for row in rows if f"{loss} {row}" in found}
-
-
 def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     """All that is known of one loss: its scores, and below them what its uncertainty does."""
-    results = _results(loss, rows, against="plain")
+    results = results_of(loss, rows, against="plain")
     is_compared = "plain" in rows
     headings = ["row", "seeds", *RETRIEVAL.values()]
     headings += [f"{RETRIEVAL[key]} − plain" for key in COMPARED]
@@ -166,8 +116,8 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
     headings += ["common seeds", "paper"]
     cells: dict[str, list[list[str]]] = {key: [] for key in COMPARED}
     for loss, rows in named.items():
-        found = _results(loss, rows, against="plain")
-        held = [_both_against(rival, loss, rows) for rival in RIVALS]
+        found = results_of(loss, rows, against="plain")
+        held = [both_against(rival, loss, rows) for rival in RIVALS]
         for key in COMPARED:
             means = [_scores(found[row], [key])[0] if row in found else NOTHING for row in GLANCED]
             gains = [NOTHING if both is None else _difference(both, key) for both in held]
@@ -175,12 +125,6 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
             rest = [" / ".join(pairs), _gain_of_the_paper(loss, rows, key)]
             cells[key].append([TITLES.get(loss, loss), *means, *gains, *rest])
     return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))]
-
-
-def _both_against(rival: str, loss: str, rows: Mapping[str, Sequence[Line]]) -> Result | None:
-    """The row with both parts, and its differences from a rival; None where either is missing."""
-    found = _results(loss, rows, against=rival)
-    return found["both"] if {rival, "both"} <= set(found) else None
 
 
 def _common_seeds(result: Result, key: str) -> str:
