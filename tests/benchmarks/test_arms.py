@@ -3,10 +3,12 @@ from pathlib import Path
 import pytest
 
 from idml.losses import LOSSES
-from idml.paper.tables import ROWS
+from idml.paper.rows import ROWS
+from idml.sweeping.lab import Lab, identity, stored
 from idml.sweeping.space import arms_of_file
 
 ARMS = Path(__file__).parents[2] / "benchmarks" / "arms"
+RESULTS = ARMS.parents[1] / "results"
 FILES = sorted(ARMS.glob("*.arms"))
 
 
@@ -19,3 +21,15 @@ def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_uncert
     named = {arm.name for path in ARMS.glob("cub-final-*.arms") for arm in arms_of_file(path, [], validation={})}
     wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row != "common"}
     assert named == wanted | {"proxy_anchor common", "proxy_nca common", "fast_ap common"}
+
+
+def test_final_rows_of_the_log_are_what_recipes_make_now():
+    changes = ["backbone=resnet50_v1", "weights=resnet50-v1-imagenet"]
+    arms = [arm for path in ARMS.glob("cub-final-*.arms") for arm in arms_of_file(path, changes, validation={})]
+    configs = {arm.name: arm.config for arm in arms}
+    lines = Lab(RESULTS / "cub-final.jsonl").lines()
+    assert lines
+    for line in lines:
+        now = stored(configs[line["arm"]].with_changes({"seed": line["seed"]}))
+        run = (line["data"], line["split"])
+        assert identity(line["config"], *run) == identity(now, *run), f"{line['arm']}, seed {line['seed']}"
