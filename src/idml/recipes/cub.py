@@ -8,9 +8,9 @@ Leave `weights` out for timm's own.
 
 Rates, epochs and averaging were chosen for the plain losses, on validation classes, the size of scored crops
 on five folds (RESULTS.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen features
-(docs/why-it-works.md, results/frozen-heads.jsonl), on halves and on folds of the training classes. Numbers are R@1 / MAP@R
-of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard deviation over five
-seeds unless said otherwise.
+(docs/why-it-works.md, results/frozen-heads.jsonl), on halves and on folds of the training classes. Numbers are
+R@1 / MAP@R of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard
+deviation over five seeds unless said otherwise.
 """
 
 from typing import Any
@@ -89,8 +89,8 @@ def margin() -> Config:
 def triplet() -> Config:
     """Triplets with semi-hard negatives; as many other images, hardly mixed, make a larger batch of them.
 
-    Test: plain 65.2 ± 0.5 / 23.8 ± 0.1 (5 s), Mixup 65.7 ± 0.6 / 24.6 ± 0.1 (3 seeds, 7 s), both 65.2 ± 0.4 / 24.2 ± 0.2
-    (8 s).
+    Test: plain 65.2 ± 0.5 / 23.8 ± 0.1 (5 s), Mixup 65.7 ± 0.6 / 24.6 ± 0.1 (3 seeds, 7 s), both 65.2 ± 0.4 /
+    24.2 ± 0.2 (8 s).
     """
     return _with_pairs("triplet", mixed_from="others", mixed_against="all", concentration=0.1, epochs=3)
 
