@@ -173,6 +173,74 @@ def test_the_mean_is_that_of_originals_and_mixed_images_together():
     assert mixed_share < clean_share  # the more ambiguous images are nearer than plain ones, the others farther
 
 
+def centred(found: Compared, labels: torch.Tensor = LABELS) -> torch.Tensor:
+    (distance,) = SCALES["centred"]([Term(found, pairs_within(labels))])
+    return distance
+
+
+@pytest.mark.parametrize("base", ["euclidean", "cosine"])
+def test_centred_distances_follow_their_formula(base):
+    embedding = some_embedding()
+    found = compared(embedding, Introspective(base, tau=2.0, gamma=0.3, smoothing=0.1))
+    s, u = torch.nn.functional.normalize(embedding.semantic.detach()), embedding.uncertainty
+    assert u is not None
+    beta = torch.zeros(12, 12, dtype=torch.float64)
+    for a in range(12):
+        for b in range(12):
+            beta[a, b] = ((u[a] + u[b]).square().sum() + 0.01).sqrt() - 0.1 + 0.3
+    is_pair = ~torch.eye(12, dtype=torch.bool)
+    mean, alpha = beta[is_pair].mean(), torch.cdist(s, s)
+    plain = alpha.square() / 2 if base == "cosine" else alpha
+    expected = plain * torch.exp(-(beta - mean) / (2.0 * alpha + mean))
+    torch.testing.assert_close(centred(found)[is_pair], expected[is_pair])
+    assert (centred(found) <= torch.e * found.plain + 1e-12).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_uncertainty_that_all_images_share_leaves_centred_losses_plain_and_learns_nothing(loss):
+    s = some_embedding().semantic
+    u = torch.full((12, 4), 0.6, dtype=torch.float64, requires_grad=True)
+    ours = objective(loss, "centred", pair_uncertainty="sum_of_norms", gamma=0.2)
+    value = ours(Embedding(s, u), LABELS)
+    plain = Objective(loss, num_classes=4, dim=8, miner_options=drawn(loss)).double()
+    plain.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(value, plain(Embedding(s), LABELS))
+    (gradient,) = torch.autograd.grad(value, u)
+    torch.testing.assert_close(gradient.sum(dim=0), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+def test_gradients_of_centred_distances_agree_with_finite_differences():
+    embedding = some_embedding()
+    assert embedding.uncertainty is not None
+
+    def value(s: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        found = compared(Embedding(s, u), Introspective("euclidean", tau=2.0, smoothing=0.1))
+        return (centred(found) * torch.arange(144, dtype=torch.float64).reshape(12, 12).sin()).sum()
+
+    assert torch.autograd.gradcheck(value, (embedding.semantic, embedding.uncertainty))
+
+
+def test_the_mean_uncertainty_weighs_terms_as_the_loss_does():
+    distance, pairs = Introspective("euclidean", tau=2.0), pairs_within(LABELS)
+    others = pairs_within(LABELS.roll(1))
+    original, mixed = compared(some_embedding(), distance), compared(some_embedding(3.0, seed=1), distance)
+    terms = [Term(original, pairs), Term(mixed, pairs, 0.1), Term(mixed, others, torch.tensor(0.4))]
+    is_pair = ~torch.eye(12, dtype=torch.bool)
+    clean, of_mixed = (found.doubt[is_pair].mean() for found in (original, mixed))
+    mean = (clean + 0.5 * of_mixed) / 1.5
+    for found, term in zip(SCALES["centred"](terms), terms, strict=True):
+        torch.testing.assert_close(found, term.compared.centred(mean))
+
+
+@pytest.mark.parametrize("variant", [{"strict": True}, {"ambiguous": "dissimilar"}], ids=str)
+def test_variants_that_do_not_soften_have_no_centre(variant):
+    distance, embedding = Introspective("cosine", **variant), some_embedding()
+    with pytest.raises(ValueError, match="distance_scale='centred' is defined for the 'similar', not strict, distance"):
+        Objective("multi_similarity", distance, distance_scale="centred")
+    with pytest.raises(ValueError, match="about_mean is defined for the 'similar', not strict, distance"):
+        compared(embedding, distance).centred(torch.tensor(1.0))
+
+
 def test_an_unknown_scale_is_named():
     with pytest.raises(ValueError, match="unknown distance_scale 'relativ': did you mean 'relative'"):
         Objective("contrastive", Introspective(), distance_scale="relativ")

@@ -20,7 +20,7 @@ from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
 from idml.proxies import Proxies
 from idml.scales import SCALES, Compared, Term
 
-SHRUNKEN = "shrunken"  # the scale of distances that are left alone
+SHRUNKEN, CENTRED = "shrunken", "centred"  # scales: distances that are left alone, and those about a mean uncertainty
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
 
 
@@ -32,7 +32,8 @@ class Objective(nn.Module):
     miner_options: keywords of the loss's default miner, which looks at the loss's distances; that of the margin loss
     at what introspective ones are without uncertainty. learn_proxy_uncertainty: give proxies an
     uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "relative" brings
-    introspective distances to the scale of plain ones (`idml.scales`); "shrunken" leaves them as they are.
+    introspective distances to the scale of plain ones, "centred" those of pairs of mean uncertainty (`idml.scales`);
+    "shrunken" leaves them as they are.
     loss_options: keywords of the loss function, such as `margin=0.2`.
 
     >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)
@@ -66,6 +67,10 @@ class Objective(nn.Module):
         self.distance = _resolve_distance(distance, self._loss.base)
         if distance_scale not in SCALES:
             raise unknown_name("distance_scale", distance_scale, SCALES)
+        if distance_scale == CENTRED and isinstance(self.distance, Introspective) and not self.distance.softens:
+            raise ValueError(
+                "distance_scale='centred' is defined for the 'similar', not strict, distance: take another scale."
+            )
         self.distance_scale = distance_scale if isinstance(self.distance, Introspective) else SHRUNKEN
         self.num_classes = num_classes
         self.proxies: Proxies | None = None

@@ -2,7 +2,8 @@
 
 Uncertainty only ever shrinks a distance. A negative pair at 1.1 that counts as 0.9 violates a margin of 1, so
 the network pushes all negatives apart until its embedding has lost most of its dimensions; and claiming
-uncertainty makes every positive pair closer, which costs nothing. Relative distances are divided by a mean weight.
+uncertainty makes every positive pair closer, which costs nothing. Relative distances are divided by a mean weight;
+centred ones tell only whether a pair is more ambiguous than others.
 """
 
 from __future__ import annotations
@@ -45,6 +46,15 @@ class Compared:
         """Without uncertainty, and without a gradient."""
         return self._introspective.plain_of_parts(self._parts)
 
+    def centred(self, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
+        """About a mean uncertainty, at which a pair keeps its plain distance."""
+        return self._introspective.about_mean(self._parts, mean)
+
+    @property
+    def doubt(self) -> Float[Tensor, "#n #m"]:
+        """β + γ."""
+        return self._parts.doubt
+
     @cached_property
     def _parts(self) -> Parts:
         return self._introspective.parts(self.rows, self.columns)
@@ -78,7 +88,21 @@ def relative(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     return [term.compared.distance / mean_weight for term in terms]
 
 
-SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {"shrunken": shrunken, "relative": relative}
+def centred(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
+    """plain · exp(−(β − β̄)/(τ·α + β̄)), with β̄ the mean over all pairs of a batch, of mixed images too.
+
+    What all pairs share has no effect, on distances of any size: neither does it soften small ones, as the paper's
+    does, nor is there anything to gain by claiming it. Uncertainty learns through the mean.
+    """
+    mean = _mean_doubt(terms)
+    return [term.compared.centred(mean) for term in terms]
+
+
+SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {
+    "shrunken": shrunken,
+    "relative": relative,
+    "centred": centred,
+}
 
 
 def _mean_weight(terms: Sequence[Term]) -> Float[Tensor, ""]:
@@ -89,3 +113,14 @@ def _mean_weight(terms: Sequence[Term]) -> Float[Tensor, ""]:
     )
     share = softened / plain.clamp(min=torch.finfo(plain.dtype).tiny)
     return torch.where(plain > 0, share, 1.0).clamp(min=LEAST_MEAN_WEIGHT)
+
+
+def _mean_doubt(terms: Sequence[Term]) -> Float[Tensor, ""]:
+    """Of β over the pairs of all terms, by the weights of these; 0 where there are none."""
+    sums, numbers = [], []
+    for term in terms:
+        is_pair = (term.pairs.positive > 0) | (term.pairs.negative > 0)
+        sums.append(term.weight * torch.where(is_pair, term.compared.doubt, 0).sum())
+        numbers.append(term.weight * is_pair.sum())
+    total, number = torch.stack(sums).sum(), torch.stack(numbers).sum()
+    return torch.where(number > 0, total / torch.where(number > 0, number, 1), 0)

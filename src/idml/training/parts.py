@@ -103,7 +103,8 @@ class ModelConfig:
 class ObjectiveConfig:
     """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
 
-    distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning.
+    distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning;
+    "centred" leaves pairs of mean uncertainty at their plain distance, so that what all pairs share has no effect.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
@@ -116,7 +117,7 @@ class ObjectiveConfig:
     smoothing: float = 1.0
     pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
     learn_proxy_uncertainty: bool = False
-    distance_scale: Literal["shrunken", "relative"] = "shrunken"
+    distance_scale: Literal["shrunken", "relative", "centred"] = "shrunken"
     level_prior: float = 0.0
 
     def __post_init__(self):
