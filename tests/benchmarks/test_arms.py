@@ -9,6 +9,7 @@ from idml.sweeping.space import arms_of_file
 
 ARMS = Path(__file__).parents[2] / "benchmarks" / "arms"
 RESULTS = ARMS.parents[1] / "results"
+FINAL = ARMS / "cub-final.arms"
 FILES = sorted(ARMS.glob("*.arms"))
 
 
@@ -18,15 +19,16 @@ def test_every_arm_can_be_trained(path):
 
 
 def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_uncertainty_gained():
-    named = {arm.name for path in ARMS.glob("cub-final-*.arms") for arm in arms_of_file(path, [], validation={})}
+    arms = arms_of_file(FINAL, [], validation={})
+    named = {arm.name for arm in arms}
+    assert {arm.name.partition(" ")[2] for arm in arms if arm.seeds == (0, 1, 2, 3, 4)} == {"plain", "both"}
     wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row != "common"}
     assert named == wanted | {"proxy_anchor common", "proxy_nca common", "fast_ap common"}
 
 
 def test_final_rows_of_the_log_are_what_recipes_make_now():
     changes = ["backbone=resnet50_v1", "weights=resnet50-v1-imagenet"]
-    arms = [arm for path in ARMS.glob("cub-final-*.arms") for arm in arms_of_file(path, changes, validation={})]
-    configs = {arm.name: arm.config for arm in arms}
+    configs = {arm.name: arm.config for arm in arms_of_file(FINAL, changes, validation={})}
     lines = Lab(RESULTS / "cub-final.jsonl").lines()
     assert lines
     for line in lines:

@@ -139,6 +139,15 @@ def test_a_file_holds_one_arm_a_line(tmp_path):
     assert wide.config == recipe("digits-plain").with_changes([*_half(), "epochs=2", "dim=32"])
 
 
+def test_an_arm_of_a_file_may_have_seeds_of_its_own(tmp_path):
+    path = tmp_path / "arms.txt"
+    path.write_text("soft: digits seeds=5 tau=9\nhard: digits tau=1 seeds=2,7\nusual: digits\n")
+    arms = arms_of_file(path, [], validation=HALF)
+    assert [arm.seeds for arm in arms] == [(0, 1, 2, 3, 4), (2, 7), None]
+    assert arms[0].config == recipe("digits").with_changes([*_half(), "tau=9"])
+    assert [arm.seeds for arm in make_arms(arms, [read_over("dim=8,16")])] == [arm.seeds for arm in arms for _ in "ab"]
+
+
 def _half() -> list[str]:
     return [f"{name}={value}" for name, value in HALF.items()]
 
@@ -153,6 +162,8 @@ def _half() -> list[str]:
         ("soft: digits tau=x", "line 1: tau is 'x': give a value of type float."),
         ("soft: digits tau=3\nsoft: digits tau=4", "line 2: arm 'soft' is there already"),
         ("soft: digits tau=3\nhard: digits tau=3.0", "line 2: arm 'hard' is there already, as 'soft'"),
+        ("soft: digits seeds=x", "line 1: seeds is 'x': give how many, such as 3, or the seeds themselves"),
+        ("soft: digits seeds=0", "line 1: seeds is '0'"),
         ("soft: digits seed=3", "line 1: seed is decided by --seeds"),
         ("# nothing", "holds no arms"),
     ],

@@ -8,7 +8,7 @@ from trials import FakeTrial, score_of
 from idml.data.cache import Cache
 from idml.sweeping.halting import Halting
 from idml.sweeping.lab import Lab
-from idml.sweeping.space import arms_of_recipes, make_arms, read_over
+from idml.sweeping.space import arms_of_file, arms_of_recipes, make_arms, read_over
 from idml.sweeping.summary import summarise
 from idml.sweeping.sweep import Plan, sweep
 from idml.sweeping.trial import run_trial
@@ -52,6 +52,14 @@ def test_all_arms_run_at_one_seed_before_the_next_seed_begins(cache, lab):
     assert lines[0]["data"] == cache.meta.index_checksum
     assert lines[0]["scores"]["map_at_r"] == score_of(trial.calls[0], 4)
     assert Config.from_dict(lines[0]["config"]) == trial.calls[0]
+
+
+def test_arms_with_seeds_of_their_own_run_as_often_as_these_say(cache, lab, tmp_path):
+    path = tmp_path / "arms.txt"
+    path.write_text("often: digits tau=1 seeds=3\nonce: digits tau=3 seeds=5,\nusual: digits tau=5\n")
+    trial = FakeTrial()
+    sweep(Plan(arms_of_file(path, ["epochs=4"], validation=HALF), (0, 1), cache), lab, device=CPU, trial=trial)
+    assert ran(trial) == [(1, 0), (5, 0), (1, 1), (5, 1), (1, 2), (3, 5)]
 
 
 def test_one_workshop_serves_all_runs(cache, lab):

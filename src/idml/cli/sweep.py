@@ -25,7 +25,11 @@ def sweep(
     data: Annotated[Path | None, typer.Option(help="A cache that `idml prepare` made.")] = None,
     arms: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Ways to train, one a line: NAME: RECIPE CHANGE CHANGE …, # for comments."),
+        typer.Option(
+            metavar="FILE",
+            help="Ways to train, one a line: NAME: RECIPE CHANGE CHANGE …, # for comments. A change seeds=5 gives one "
+            "seeds of its own.",
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None, typer.Option("--set", help="Change a setting of all of them: epochs=10. May be repeated.")
@@ -133,7 +137,7 @@ def sweep(
         picture.check_picture(plot, found, overs)
     halting = Halting(share=stop_below, score=by if by in WATCHED else Halting.score)
     lab = Lab(log)
-    plan = Plan(found, _seeds(seeds), _cache(data), is_final=final)
+    plan = Plan(found, space.read_seeds(seeds), _cache(data), is_final=final)
     place = chosen_device(device)
     plan.check()
     lab.prepare()
@@ -206,17 +210,6 @@ def _validation(validate: str, *, final: bool) -> dict[str, Any]:
     if not 0 < share < 1:
         raise ValueError(f"--validate is {validate!r}: give second, first, a share of the classes, or 5-fold.")
     return nothing | {"validation_share": share}
-
-
-def _seeds(text: str) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        numbers = []
-    found = list(range(numbers[0])) if len(numbers) == 1 and "," not in text else list(dict.fromkeys(numbers))
-    if not found or min(found) < 0:
-        raise ValueError(f"--seeds is {text!r}: give how many, such as 3, or the seeds themselves, such as 0,4,7.")
-    return found
 
 
 def _cache(data: Path | None) -> Any:

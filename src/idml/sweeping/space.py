@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ LOG_FROM = 10.0  # a range whose end is so many times its start is drawn log-uni
 DIGITS = 4  # of numbers that are drawn, so that their names can be typed
 DRAWS = 100  # for each trial that is wanted, before a range is found to hold too few different values
 COMMENT = re.compile(r"(?:^|\s)#.*")
+SEEDS = "seeds="
 ELSEWHERE = {
     "seed": "--seeds",
     "validation_share": "--validate",
@@ -35,12 +36,16 @@ ELSEWHERE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One way to train. base: the recipe or line it comes from; values: what it has of the settings that vary."""
+    """One way to train. base: the recipe or line it comes from; values: what it has of the settings that vary.
+
+    seeds: its own, where they are not those of the sweep.
+    """
 
     name: str
     config: Config
     base: str = ""
     values: dict[str, str] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,22 @@ def read_over(text: str) -> Over:
     return Choices(name, tuple(parts))
 
 
+def read_seeds(text: str, *, name: str = "--seeds") -> tuple[int, ...]:
+    """How many, or the seeds themselves.
+
+    >>> read_seeds("3"), read_seeds("0,4,7")
+    ((0, 1, 2), (0, 4, 7))
+    """
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        numbers = []
+    found = tuple(range(numbers[0]) if len(numbers) == 1 and "," not in text else dict.fromkeys(numbers))
+    if not found or min(found) < 0:
+        raise ValueError(f"{name} is {text!r}: give how many, such as 3, or the seeds themselves, such as 0,4,7.")
+    return found
+
+
 def check_changes(changes: Iterable[str]) -> None:
     """Raise if a change is to a setting that the sweep itself decides."""
     for change in changes:
@@ -118,7 +139,10 @@ def arms_of_recipes(names: Sequence[str], changes: Sequence[str], *, validation:
 
 
 def arms_of_file(path: Path | str, changes: Sequence[str], *, validation: Mapping[str, Any]) -> list[Arm]:
-    """One arm a line, `NAME: RECIPE CHANGE CHANGE …`, # for comments; its own changes come after the common ones."""
+    """One arm a line, `NAME: RECIPE CHANGE CHANGE …`, # for comments; its own changes come after the common ones.
+
+    A change seeds=5, or seeds=0,4, gives the arm other seeds than the sweep's.
+    """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -133,8 +157,9 @@ def arms_of_file(path: Path | str, changes: Sequence[str], *, validation: Mappin
             if not (name and words):
                 raise ValueError(f"{text!r} is no arm. Write NAME: RECIPE CHANGE …, as in soft: digits tau=9")
             base, *own = words.split()
+            seeds, own = _own_seeds(own)
             check_changes([*changes, *own])
-            arm = _arm(name, base, [*changes, *own], validation)
+            arm = replace(_arm(name, base, [*changes, *own], validation), seeds=seeds)
             for other in found.values():
                 if other.name == name or other.config == arm.config:
                     raise ValueError(f"arm {name!r} is there already, as {other.name!r}: leave one of them out")
@@ -163,13 +188,21 @@ def make_arms(bases: Sequence[Arm], overs: Sequence[Over], *, trials: int | None
             values = {over.name: value for over, value in zip(overs, point, strict=True)}
             words = [f"{name}={_shown(name, value)}" for name, value in values.items()]
             name = " ".join([base.name, *words] if len(bases) > 1 or not words else words)
-            found.append(Arm(name=name, config=_changed(base.config, values), base=base.name, values=values))
+            config = _changed(base.config, values)
+            found.append(Arm(name=name, config=config, base=base.name, values=values, seeds=base.seeds))
     return _distinct(found)
 
 
 def _arm(name: str, base: str, changes: Sequence[str], validation: Mapping[str, Any]) -> Arm:
     config = recipe(base).with_changes(validation).with_changes(changes)
     return Arm(name=name, config=config, base=name)
+
+
+def _own_seeds(words: Sequence[str]) -> tuple[tuple[int, ...] | None, list[str]]:
+    """The seeds among the words of an arm, the last where there are several, and the other words."""
+    given = [word for word in words if word.startswith(SEEDS)]
+    others = [word for word in words if word not in given]
+    return (read_seeds(given[-1].removeprefix(SEEDS), name="seeds") if given else None), others
 
 
 def _range(name: str, low: str, high: str) -> Range:

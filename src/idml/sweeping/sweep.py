@@ -68,13 +68,18 @@ class Planned(NamedTuple):
 
 
 class Plan:
-    """The runs of a sweep on some data, seed by seed; is_final: judged on test classes, not on validation classes."""
+    """The runs of a sweep on some data, seed by seed; is_final: judged on test classes, not on validation classes.
+
+    seeds: of all arms that have none of their own.
+    """
 
     def __init__(self, arms: Sequence[Arm], seeds: Sequence[int], cache: Cache, *, is_final: bool = False):
         self.arms, self.cache, self.is_final = list(arms), cache, is_final
         self.split = "test" if is_final else "validation"
         self.data = cache.meta.index_checksum
-        self.runs = [self._planned(arm, seed) for seed in seeds for arm in arms]
+        by_arm = [(arm, seeds if arm.seeds is None else arm.seeds) for arm in arms]
+        every = dict.fromkeys([*seeds, *(seed for _, some in by_arm for seed in some)])
+        self.runs = [self._planned(arm, seed) for seed in every for arm, some in by_arm if seed in some]
 
     def lines(self, lab: Lab) -> list[Line]:
         """What the log has of these runs, in the order of the plan, under the names and settings of these arms."""
