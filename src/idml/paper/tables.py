@@ -23,7 +23,7 @@ RETRIEVAL: dict[str, str] = {
     "r_precision": "RP",
     "map_at_r": "MAP@R",
 }
-AT_IMAGE_SIZE: dict[str, str] = {"recall@1_at_image_size": "R@1", "map_at_r_at_image_size": "MAP@R"}
+AT_IMAGE_SIZE: dict[str, str] = {key: f"{key}_at_image_size" for key in COMPARED}  # on crops as large as in training
 UNCERTAINTY: dict[str, str] = {"r_auroc": "R-AUROC", "aurc": "AURC ↓", "mixed_auroc": "mixed AUROC"}
 LEVELS = ("level_clean", "level_mixed")
 WEIGHTS = ("weight_positive", "weight_negative", "weight_mixed")
@@ -81,14 +81,15 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     is_compared = "plain" in rows
     headings = ["row", "seeds", *RETRIEVAL.values()]
     headings += [f"{RETRIEVAL[key]} − plain" for key in COMPARED]
-    of_training = AT_IMAGE_SIZE if any(set(AT_IMAGE_SIZE) & set(result.values) for result in results.values()) else {}
-    headings += [f"{heading} at {_image_size(rows)} px" for heading in of_training.values()]
+    size = _other_size({loss: rows})
+    of_training = {} if size is None else AT_IMAGE_SIZE
+    headings += [f"{RETRIEVAL[key]} at {size} px" for key in of_training]
     headings += [f"paper {RETRIEVAL[key]}" for key in COMPARED]
     cells = []
     for row, result in results.items():
         scores = _scores(result, RETRIEVAL)
         scores += [_difference(result, key) if is_compared else NOTHING for key in COMPARED]
-        scores += [*_scores(result, of_training), *_of_the_paper(loss, row, result)]
+        scores += [*_scores(result, of_training.values()), *_of_the_paper(loss, row, result)]
         cells.append([ROWS[row], result.runs, *scores])
     texts = [f"### {TITLES.get(loss, loss)}", _markdown(headings, cells)]
     uncertain = [row for row, result in results.items() if "level_clean" in result.values]
@@ -106,14 +107,20 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     return "\n\n".join(texts)
 
 
-def _image_size(rows: Mapping[str, Sequence[Line]]) -> int:
-    return next(line["config"]["data"]["image_size"] for lines in rows.values() for line in lines)
+def _other_size(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> int | None:
+    """Of the crops in training, where final runs were scored on such as well; None where none was."""
+    lines = [line for rows in named.values() for some in rows.values() for line in some]
+    scored = [line for line in lines if set(AT_IMAGE_SIZE.values()) & set(line["scores"])]
+    return scored[0]["config"]["data"]["image_size"] if scored else None
 
 
 def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
     """A table a score, a line a loss: its rows, and what both parts gain over each row that has no uncertainty."""
     headings = ["loss", *(ROWS[row] for row in GLANCED), *(f"both − {name}" for name in RIVALS.values())]
-    headings += ["common seeds", "paper"]
+    headings.append("common seeds")
+    size = _other_size(named)
+    headings += [] if size is None else [f"both − plain at {size} px"]
+    headings.append("paper")
     cells: dict[str, list[list[str]]] = {key: [] for key in COMPARED}
     for loss, rows in named.items():
         found = results_of(loss, rows, against="plain")
@@ -122,7 +129,10 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
             means = [_scores(found[row], [key])[0] if row in found else NOTHING for row in GLANCED]
             gains = [NOTHING if both is None else _difference(both, key) for both in held]
             pairs = [NOTHING if both is None else _common_seeds(both, key) for both in held]
-            rest = [" / ".join(pairs), _gain_of_the_paper(loss, rows, key)]
+            rest = [" / ".join(pairs)]
+            if size is not None:
+                rest.append(NOTHING if held[0] is None else _difference(held[0], AT_IMAGE_SIZE[key]))
+            rest.append(_gain_of_the_paper(loss, rows, key))
             cells[key].append([TITLES.get(loss, loss), *means, *gains, *rest])
     return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))]
 
