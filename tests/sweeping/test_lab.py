@@ -186,7 +186,10 @@ def test_lines_with_settings_that_are_no_more_are_read():
             ["introspective=false"],
             ["tau=7", "uncertainty_factor=3", "uncertainty_level=none", "distance_scale=relative"],
         ),
-        (["mixing=none"], ["mixed_weight=0.5", "concentration=3"]),
+        (["mixing=none"], ["mixed_weight=0.5", "concentration=3", "mixed_from=others"]),
+        (["mixed_against=all"], ["mixed_weight=0.5"]),
+        (["mixed_labels=sets"], ["mixed_weight=0.5", "mixed_against=all", "partner_negatives=false"]),
+        (["mixed_labels=classes"], ["mixed_weight=0.5", "mixed_against=originals"]),
     ],
 )
 def test_settings_without_effect_make_no_other_run(idle, telling):
@@ -197,3 +200,12 @@ def test_settings_without_effect_make_no_other_run(idle, telling):
     for change in telling:
         assert known_as([change]) != known_as([])
         assert known_as([*idle, "lr=1", change]) != known_as(idle)
+
+
+def test_a_smallest_share_tells_label_sets_apart_and_nothing_else():
+    def known_as(*changes: str) -> str:
+        return identity(stored(recipe("digits").with_changes(changes)), "", "")
+
+    assert known_as("mixed_labels=sets", "smallest_share=0.2") != known_as("mixed_labels=sets")
+    for labels in ("loss_shares", "shares", "classes"):
+        assert known_as(f"mixed_labels={labels}", "smallest_share=0.2") == known_as(f"mixed_labels={labels}")

@@ -116,13 +116,24 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
         idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
-    if values["mixing"]["mixing"] == "none":
-        idle["mixing"] = values["mixing"]
+    idle["mixing"] = _idle_mixing(values["mixing"])
     found = {}
     for part, leaves in values.items():
         known = defaults.get(part, {})
         found[part] = {**leaves, **{name: known[name] for name in idle.get(part, ()) if name in known}}
     return found
+
+
+def _idle_mixing(values: Mapping[str, Any]) -> set[str]:
+    """Of the settings of mixed images those that have no effect beside the others."""
+    if values["mixing"] == "none":
+        return set(values)
+    idle = set() if values["mixed_labels"] == "sets" else {"smallest_share"}
+    if values["mixed_labels"] in ("sets", "shares"):
+        idle.add("partner_negatives")
+    if values["mixed_labels"] != "loss_shares":
+        return idle | {"mixed_against", "mixed_weight"}
+    return idle | ({"mixed_weight"} if values["mixed_against"] == "all" else set())
 
 
 def _located(name: str) -> tuple[str, str, str]:
