@@ -118,16 +118,18 @@ def sweep(
     retry: bool = False,
     watch: SweepWatch | None = None,
     trial: Trial = run_trial,
+    workshop: Workshop | None = None,
 ) -> list[Line]:
     """Run what the log does not have, and give the lines of the whole plan.
 
     retry: run again what failed; and if nothing is to be stopped, also what was stopped.
+    workshop: of an earlier sweep in this process, whose images and compiled networks are used again.
     """
     halting, watch = halting or Halting(), watch or SilentSweep()
     wanted = {run.identity for run in plan.runs}
     is_open = wanted - _done(plan, lab, halting, retry=retry)
     watch.begin(runs=len(wanted), done=len(wanted) - len(is_open))
-    workshop, about = Workshop(), versions()
+    workshop, about = workshop or Workshop(), versions()
     try:
         for run in plan.runs:
             # read again, for another sweep may share the log

@@ -1,0 +1,47 @@
+import runpy
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from caches import draw_cache
+
+from idml.sweeping.lab import Lab
+
+COMMAND = str(Path(__file__).parents[2] / "benchmarks" / "lease.py")
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    return draw_cache(tmp_path_factory.mktemp("data")).folder
+
+
+def test_stages_follow_each_other_wait_for_their_files_and_survive_a_mistake(cache, tmp_path, capsys):
+    main = runpy.run_path(COMMAND)["main"]
+    (tmp_path / "first.arms").write_text("a plain: digits-plain epochs=1 batch=20 seeds=1\n")
+    (tmp_path / "wrong.arms").write_text("b: digits taus=3\n")
+
+    def bring() -> None:
+        while not (tmp_path / "wrong.done").exists():
+            time.sleep(0.01)
+        (tmp_path / "unfinished").write_text("c: digits epochs=1 batch=20 seeds=2\n")
+        (tmp_path / "unfinished").rename(tmp_path / "last.arms")
+
+    bringing = threading.Thread(target=bring)
+    bringing.start()
+    main([str(cache), "none", str(tmp_path), "final:first", "final:wrong", "final:last", "--set"])
+    bringing.join()
+    assert [(line["arm"], line["seed"]) for line in Lab(tmp_path / "final.jsonl").lines()] == [
+        ("a plain", 0),
+        ("c", 0),
+        ("c", 1),
+    ]
+    assert {path.stem for path in tmp_path.glob("*.done")} == {"first", "wrong", "last"}
+    told = capsys.readouterr().out
+    assert "unknown setting 'taus'" in told
+    assert told.count("recall@1") == 3
+
+
+def test_a_word_that_is_no_stage_is_told(cache, tmp_path):
+    with pytest.raises(SystemExit, match="'later' is no stage: write folds:NAME or final:NAME"):
+        runpy.run_path(COMMAND)["main"]([str(cache), "none", str(tmp_path), "later"])
