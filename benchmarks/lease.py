@@ -4,8 +4,8 @@
 
 Each stage KIND:NAME runs the arms in FOLDER/NAME.arms: "folds" on five folds of the training classes, into
 FOLDER/search.jsonl, "final" on the test classes, into FOLDER/final.jsonl; runs that these logs have are not run again.
-A stage waits for its file (move it there whole), and makes FOLDER/NAME.done when it is over: what comes later can be decided by what came
-out, while the stages between go on. A stage that fails is told of, and the next one begins.
+A stage waits for its file (move it there whole), and makes FOLDER/NAME.done when it is over: what comes later can be
+decided by what came out, while the stages between go on. A stage that fails is told of, and the next one begins.
 """
 
 import argparse
