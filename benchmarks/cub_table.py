@@ -19,8 +19,9 @@ from idml.sweeping.lab import Lab, Line
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("logs", type=Path, nargs="+", metavar="LOG")
-    parser.add_argument("--validation", action="store_true", help="the runs of a search instead of final ones")
-    parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what both parts gain, instead of tables")
+    kinds = parser.add_mutually_exclusive_group()
+    kinds.add_argument("--validation", action="store_true", help="the runs of a search instead of final ones")
+    kinds.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what both parts gain, instead of tables")
     options = parser.parse_args(arguments)
     for log in options.logs:
         if not log.exists():

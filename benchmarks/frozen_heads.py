@@ -6,7 +6,8 @@ The pooled features of ResNet-50 of several random crops of the images in classe
 the centre crops in classes 51 to 100, are computed once, on two cores in half an hour, and kept in FEATURES. A run
 trains a residual adapter and both heads on them, in half a minute, by the same steps, objective and mixing as
 `idml train`, and is judged on classes 51 to 100. Arms are those of `idml sweep`; what concerns images, the backbone
-and the schedule is not looked at. It shows whether a form harms, and why (`alpha`, `rank`): not what it gains.
+and the schedule is not looked at, nor, where images of the batch are mixed, the concentration of shares. It shows
+whether a form harms, and why (`alpha`, `rank`): not what it gains.
 """
 
 import argparse
@@ -241,7 +242,8 @@ def trial(
             means.add({"loss": step.loss})
             if isinstance(objective.distance, Introspective):
                 compared, pairs = objective.compared(step.original), objective.pairs(batch.labels)
-                means.add(health.doubts(step.original, compared, pairs, objective.distance, mixed=step.mixed))
+                of_mixed = {"mixed": step.mixed, "is_centred": objective.is_centred}
+                means.add(health.doubts(step.original, compared, pairs, objective.distance, **of_mixed))
         record = {"epoch": epoch, **means.read()}
         if epoch % VALIDATE_EVERY == 0 or epoch == config.run.epochs:
             with average.in_place():

@@ -209,15 +209,51 @@ def test_uncertainty_that_all_images_share_leaves_centred_losses_plain_and_learn
     torch.testing.assert_close(gradient.sum(dim=0), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
-def test_gradients_of_centred_distances_agree_with_finite_differences():
-    embedding = some_embedding()
-    assert embedding.uncertainty is not None
+@pytest.mark.parametrize("base", ["euclidean", "cosine"])
+def test_gradients_of_centred_distances_are_those_of_the_formula_with_a_constant_below_the_line(base):
+    embedding, distance = some_embedding(), Introspective(base, tau=2.0, smoothing=0.1)
+    s, u = embedding.semantic, embedding.uncertainty
+    assert u is not None
+    is_pair = ~torch.eye(12, dtype=torch.bool)
+    shown = torch.arange(144, dtype=torch.float64).reshape(12, 12).sin() * is_pair
+    constant = distance.parts(embedding, embedding).doubt[is_pair].mean().item()
 
-    def value(s: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
-        found = compared(Embedding(s, u), Introspective("euclidean", tau=2.0, smoothing=0.1))
-        return (centred(found) * torch.arange(144, dtype=torch.float64).reshape(12, 12).sin()).sum()
+    def by_formula(s: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
+        beta = ((u[:, None] + u).square().sum(dim=2) + 0.01).sqrt() - 0.1
+        squares = (2 - 2 * torch.nn.functional.normalize(s) @ torch.nn.functional.normalize(s).T).clamp(min=1e-12)
+        plain = squares / 2 if base == "cosine" else squares.sqrt()
+        weight = torch.exp((beta[is_pair].mean() - beta) / (2.0 * squares.sqrt() + constant))
+        return (plain * weight * shown).sum()
 
-    assert torch.autograd.gradcheck(value, (embedding.semantic, embedding.uncertainty))
+    ours = gradients((centred(compared(embedding, distance)) * shown).sum(), embedding)
+    for one, other in zip(ours, torch.autograd.grad(by_formula(s, u), [s, u]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-8)
+    assert torch.autograd.gradcheck(by_formula, (s, u))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_nothing_is_gained_by_adding_to_all_uncertainties(loss):
+    """Levels differ, and are the numbers u themselves: what is added to all has the sum of their gradients."""
+    levels = torch.linspace(0.2, 1.5, 12, dtype=torch.float64)[:, None].requires_grad_()
+    sums = {}
+    for scale in ("relative", "centred"):
+        value = objective(loss, scale, pair_uncertainty="sum_of_norms")(
+            Embedding(some_embedding().semantic, levels), LABELS
+        )
+        (gradient,) = torch.autograd.grad(value, levels)
+        sums[scale] = float(gradient.sum().abs())
+        assert gradient.abs().max() > 1e-4
+    assert sums["centred"] < 1e-9
+    assert sums["relative"] > 1e-4
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gradients_of_centred_losses_are_finite_where_uncertainty_is_all_but_nothing(loss):
+    embedding = Embedding(
+        some_embedding().semantic.detach().float().requires_grad_(), torch.full((12, 5), 1e-22).requires_grad_()
+    )
+    value = objective(loss, "centred", smoothing=0.1).float()(embedding, LABELS)
+    assert all(torch.isfinite(gradient).all() for gradient in gradients(value, embedding) if gradient is not None)
 
 
 def test_the_mean_uncertainty_weighs_terms_as_the_loss_does():

@@ -139,19 +139,21 @@ class Introspective:
         return chords if parts.missing is None else chords + parts.missing
 
     def about_mean(self, parts: Parts, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
-        """plain · exp(−(β + γ − mean)/(τ·α + mean)): at mean uncertainty a pair keeps its plain distance.
-
-        The weight that takes the place of e^{−β̃/τ} is above 1 for pairs of less uncertainty, and at most e.
-        mean: of β + γ over some pairs. Dissimilar and strict have no such form.
-        """
-        if not self.softens:
+        """plain · `weight_about_mean`. Dissimilar and strict have no such form."""
+        if not self.is_main_form:
             raise ValueError("about_mean is defined for the 'similar', not strict, distance.")
         with full_precision(parts.chords.device):
-            alpha = lengths(parts.chords.clone())
             gap = parts.chords if parts.missing is None else parts.chords + parts.missing
-            room = self.tau * alpha + mean
-            weight = torch.exp((mean - parts.doubt) / torch.where(room > 0, room, 1))
-            return (gap if self._on_cosine else alpha) * weight
+            return (gap if self._on_cosine else lengths(parts.chords.clone())) * self.weight_about_mean(parts, mean)
+
+    def weight_about_mean(self, parts: Parts, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
+        """exp(−(β + γ − mean)/(τ·α + mean)), in the place of e^{−β̃/τ}: above 1 for less ambiguous pairs, at most e.
+
+        mean: of β + γ over some pairs. It has no gradient below the line, so that nothing is gained by adding to all.
+        """
+        alpha = lengths(parts.chords.clone())
+        least = math.sqrt(torch.finfo(alpha.dtype).tiny)
+        return torch.exp((mean - parts.doubt) / (self.tau * alpha + mean.detach()).clamp(min=least))
 
     def of_rows(self, a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
         """The distance of each image to the one beside it, without the others; the same wherever they stand."""
@@ -185,13 +187,13 @@ class Introspective:
         With x = β̃/τ: ∂D/∂α = e^{−x}(1 + x) on the Euclidean base, and the derivative with respect
         to 1 − C, e^{−x}(1 + x/2), on the cosine base. Dissimilar and strict have none.
         """
-        if not self.softens:
+        if not self.is_main_form:
             raise ValueError("gradient_weight is defined for the 'similar', not strict, distance.")
         x = self.relative_uncertainty(a, b) / self.tau
         return torch.where(torch.isinf(x), 0.0, (-x).exp() * (1 + (x / 2 if self._on_cosine else x)))
 
     @property
-    def softens(self) -> bool:
+    def is_main_form(self) -> bool:
         """Whether it is the paper's distance, neither of the variants in its ablation."""
         return self.ambiguous == "similar" and not self.strict
 
@@ -209,7 +211,7 @@ class Introspective:
         missing: Float[Tensor, "n m"] | None,
         doubt: Float[Tensor, "#n #m"],
     ) -> Float[Tensor, "n m"]:
-        if self.softens:
+        if self.is_main_form:
             return soften(chords, doubt, missing, tau=self.tau, cosine=self._on_cosine)
         gap = chords if missing is None else chords + missing
         if self.ambiguous == "dissimilar":

@@ -67,7 +67,7 @@ class Objective(nn.Module):
         self.distance = _resolve_distance(distance, self._loss.base)
         if distance_scale not in SCALES:
             raise unknown_name("distance_scale", distance_scale, SCALES)
-        if distance_scale == CENTRED and isinstance(self.distance, Introspective) and not self.distance.softens:
+        if distance_scale == CENTRED and isinstance(self.distance, Introspective) and not self.distance.is_main_form:
             raise ValueError(
                 "distance_scale='centred' is defined for the 'similar', not strict, distance: take another scale."
             )
@@ -121,7 +121,7 @@ class Objective(nn.Module):
     ) -> Float[Tensor, ""]:
         """J(original) + weight · (share·J(mixed, first_labels) + (1 − share)·J(mixed, other_labels)), of one batch.
 
-        That is the sum of two calls, but for relative distances, whose mean is that of the whole batch.
+        That is the sum of two calls, but for relative and centred distances, whose mean is that of the whole batch.
         first_labels: those of the originals, unless other images were mixed.
         """
         candidates = (original, labels) if against_originals else None
@@ -175,6 +175,11 @@ class Objective(nn.Module):
                 pairs = Pairs(pairs.positive, pairs.negative & pairs_between(of_images, of_columns).negative)
             compared = Compared(self.distance, images, columns)
         return self._sum([Term(compared, pairs)], dim=original.semantic.shape[1])
+
+    @property
+    def is_centred(self) -> bool:
+        """Whether distances are about the mean uncertainty of the batch."""
+        return self.distance_scale == CENTRED
 
     def compared(self, embedding: Embedding, candidates: Embedding | None = None) -> Embedding:
         """What these images are compared with: the proxies, the candidates, or themselves."""

@@ -91,11 +91,12 @@ def relative(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
 def centred(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     """plain · exp(−(β − β̄)/(τ·α + β̄)), with β̄ the mean over all pairs of a batch, of mixed images too.
 
-    What all pairs share has no effect, on distances of any size: neither does it soften small ones, as the paper's
-    does, nor is there anything to gain by claiming it. Uncertainty learns through the mean.
+    Uncertainty learns through the mean above the line, and not below: to add to all of it has no gradient. A pair of
+    mean uncertainty keeps its distance, however small, where the paper's distance softens small ones.
     """
     mean = _mean_doubt(terms)
-    return [term.compared.centred(mean) for term in terms]
+    found = {id(term.compared): term.compared.centred(mean) for term in _first_of_each(terms)}
+    return [found[id(term.compared)] for term in terms]
 
 
 SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {
@@ -113,6 +114,11 @@ def _mean_weight(terms: Sequence[Term]) -> Float[Tensor, ""]:
     )
     share = softened / plain.clamp(min=torch.finfo(plain.dtype).tiny)
     return torch.where(plain > 0, share, 1.0).clamp(min=LEAST_MEAN_WEIGHT)
+
+
+def _first_of_each(terms: Sequence[Term]) -> list[Term]:
+    """One of the terms that share their distances."""
+    return list({id(term.compared): term for term in terms}.values())
 
 
 def _mean_doubt(terms: Sequence[Term]) -> Float[Tensor, ""]:

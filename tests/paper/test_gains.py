@@ -74,6 +74,10 @@ def test_the_command_draws_and_says_where(tmp_path, capsys):
     main([str(log), "--plot", str(picture)])
     assert capsys.readouterr().out == f"wrote {picture}\n"
     assert picture.exists()
+    with pytest.raises(SystemExit, match="name that ends in .png"):
+        main([str(log), "--plot", str(tmp_path / "gains")])
+    with pytest.raises(SystemExit):
+        main([str(log), "--plot", str(picture), "--validation"])
     log.write_text("")
     with pytest.raises(SystemExit, match="no loss has its row with both parts"):
         main([str(log), "--plot", str(picture)])

@@ -188,8 +188,9 @@ def test_lines_with_settings_that_are_no_more_are_read():
         ),
         (["mixing=none"], ["mixed_weight=0.5", "concentration=3", "mixed_from=others"]),
         (["mixed_against=all"], ["mixed_weight=0.5"]),
-        (["mixed_labels=sets"], ["mixed_weight=0.5", "mixed_against=all", "partner_negatives=false"]),
-        (["mixed_labels=classes"], ["mixed_weight=0.5", "mixed_against=originals"]),
+        (["loss=contrastive", "mixed_labels=sets"], ["mixed_weight=0.5", "mixed_against=all"]),
+        (["loss=contrastive", "mixed_labels=shares"], ["mixed_weight=0.5", "partner_negatives=false"]),
+        (["loss=contrastive", "mixed_labels=classes"], ["mixed_weight=0.5", "mixed_against=all"]),
     ],
 )
 def test_settings_without_effect_make_no_other_run(idle, telling):
@@ -209,3 +210,12 @@ def test_a_smallest_share_tells_label_sets_apart_and_nothing_else():
     assert known_as("mixed_labels=sets", "smallest_share=0.2") != known_as("mixed_labels=sets")
     for labels in ("loss_shares", "shares", "classes"):
         assert known_as(f"mixed_labels={labels}", "smallest_share=0.2") == known_as(f"mixed_labels={labels}")
+
+
+def test_whom_mixed_images_are_compared_with_tells_losses_without_proxies_apart():
+    def known_as(*changes: str) -> str:
+        return identity(stored(recipe("digits").with_changes(changes)), "", "")
+
+    assert known_as("mixed_against=originals") == known_as()
+    assert known_as("mixed_against=all") != known_as()
+    assert known_as("loss=contrastive", "mixed_against=originals") != known_as("loss=contrastive")

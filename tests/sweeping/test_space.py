@@ -148,6 +148,13 @@ def test_an_arm_of_a_file_may_have_seeds_of_its_own(tmp_path):
     assert [arm.seeds for arm in make_arms(arms, [read_over("dim=8,16")])] == [arm.seeds for arm in arms for _ in "ab"]
 
 
+def test_one_arm_with_two_kinds_of_seeds_is_refused(tmp_path):
+    path = tmp_path / "arms.txt"
+    path.write_text("often: digits seeds=5\n")
+    with pytest.raises(ValueError, match="arms 'digits' and 'often' are the same, with other seeds: leave one of them"):
+        make_arms([*bases(), *arms_of_file(path, [], validation=HALF)], [])
+
+
 def _half() -> list[str]:
     return [f"{name}={value}" for name, value in HALF.items()]
 
@@ -199,6 +206,7 @@ def test_mistakes_in_a_file_are_told_with_their_line(text, message, tmp_path):
         (["batch=8..10"], 5, "hold only 3 different settings"),
         (["tau=1,2", "tau=3"], None, "tau is in --over twice"),
         (["seed=1,2"], None, "seed is decided by --seeds"),
+        (["seeds=1,2"], None, "seeds is decided by --seeds, or in a file of arms by the line of one"),
         (["validation_half=first"], None, "validation_half is decided by --validate"),
         (["crop_scale=0.1,0.2"], None, "put ; between values"),
     ],

@@ -14,6 +14,7 @@ from idml.data.cache import Cache
 VARIANTS = {
     "mixup": ["mixing=mixup"],
     "mixup of others": ["mixing=mixup", "mixed_from=others", "mixed_against=all", "loss=contrastive", "per_class=5"],
+    "cutmix of others": ["mixing=cutmix", "mixed_from=others"],
     "cutmix": ["mixing=cutmix", "loss=contrastive", "per_class=5"],
     "features": ["mixing=features", "average=0.9"],
     "statistics": ["frozen_batch_norm=false", "validation_half=second"],
@@ -78,7 +79,7 @@ def found(trained: Path, processes: int, name: str, rank: int = 0) -> dict:
     return torch.load(trained / str(processes) / f"{name}-{rank}.pt", weights_only=True)
 
 
-@pytest.mark.parametrize("name", ["mixup", "cutmix", "features"])
+@pytest.mark.parametrize("name", ["mixup", "mixup of others", "cutmix of others", "cutmix", "features"])
 def test_two_processes_train_as_one_does_with_the_same_global_batch(trained, name):
     alone, together = (found(trained, processes, name) for processes in (1, 2))
     assert together["losses"] == pytest.approx(alone["losses"], rel=1e-4)

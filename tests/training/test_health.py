@@ -48,6 +48,23 @@ def test_doubts_equal_loops_over_pairs():
     assert float(found["weight_mixed"]) == pytest.approx(math.exp(-float(relative[0, 1]) / 0.3), rel=1e-4)
 
 
+def test_weights_of_centred_distances_are_about_the_mean_of_the_pairs():
+    generator = torch.Generator().manual_seed(0)
+    semantic, noise = torch.randn(6, 3, generator=generator), torch.randn(6, 2, generator=generator)
+    embedding, labels = Embedding(semantic, 50 + noise), torch.tensor([0, 0, 1, 1, 2, 2])
+    distance = Introspective("euclidean", tau=0.3)
+    options = {"mixed": embedding[:2], "is_centred": True}
+    found = doubts(embedding, embedding, pairs_within(labels), distance, **options)
+    parts, is_pair = distance.parts(embedding, embedding), ~torch.eye(6, dtype=torch.bool)
+    mean = parts.doubt[is_pair].mean()
+    weight = distance.about_mean(parts, mean) / distance.plain_of_parts(parts).clamp(min=1e-9)
+    is_same = (labels[:, None] == labels) & is_pair
+    assert float(found["weight_positive"]) == pytest.approx(float(weight[is_same].mean()), rel=1e-5)
+    assert float(found["weight_mixed"]) == pytest.approx(float(weight[0, 1]), rel=1e-5)
+    assert found["saturated_pairs"] == 0
+    assert doubts(embedding, embedding, pairs_within(labels), distance)["saturated_pairs"] == 1
+
+
 def test_doubts_of_a_loss_with_proxies_are_those_of_images_and_proxies():
     generator = torch.Generator().manual_seed(0)
     embedding = Embedding(torch.randn(4, 3, generator=generator), torch.randn(4, 2, generator=generator))

@@ -238,6 +238,18 @@ def test_other_images_can_be_mixed_in_place_of_the_batch(cache, sampler):
     assert run.go()
 
 
+def test_other_images_are_cut_by_boxes_of_their_own(cache, monkeypatch):
+    feed = run_of(small("mixing=mixup", "mixed_from=others"), cache).feed
+    cuts, noted = feed._cuts, []
+    monkeypatch.setattr(feed, "_cuts", lambda places, generator: noted.append(places) or cuts(places, generator))
+    batches = list(feed.batches(0))
+    assert len(noted) == 2 * len(batches)
+    for batch, own, others in zip(batches, noted[::2], noted[1::2], strict=True):
+        assert torch.equal(feed.labels[own], batch.labels)
+        assert torch.equal(feed.labels[others], batch.first_labels)
+        assert not torch.equal(own, others)
+
+
 def test_other_images_that_are_hardly_mixed_are_those_of_their_labels(cache):
     """At a concentration near 0 one of two images is mostly all of the mixture: each is found among clean ones."""
     changes = ["mixing=mixup", "mixed_from=others", "concentration=0.02", "crop_scale=1,1", "flip=false"]

@@ -9,7 +9,7 @@ from idml.data.mixing import mixup
 from idml.distances import Introspective
 from idml.losses import contrastive_loss, proxy_nca_loss
 from idml.models.heads import LITERAL, Heads
-from idml.pairs import Pairs, pairs_between
+from idml.pairs import Pairs, pairs_between, pairs_within
 from idml.training.feeding import Batch
 from idml.training.parts import MixingConfig
 from idml.training.stepping import loss_and_gradients
@@ -106,6 +106,24 @@ def test_mixed_images_can_be_compared_with_originals_and_weighed():
     expected = objective(original, batch.labels)
     for labels, weight in ((batch.labels, share), (batch.labels[batch.mixing.partner], 1 - share)):
         expected = expected + 0.5 * weight * contrastive_loss(distance, pairs_between(labels, batch.labels))
+    torch.testing.assert_close(step.loss, expected.detach())
+
+
+def test_in_one_batch_too_what_an_image_has_a_part_of_can_be_left_out_of_its_negatives():
+    batch, model = some_batch(), Small()
+    objective = Objective("contrastive", num_classes=CLASSES, negative_margin=1.5)
+    step = loss_and_gradients(model, objective, batch, MIXINGS["against all, partners apart"])
+    assert batch.mixed is not None
+    assert batch.mixing is not None
+    every, share = model(torch.cat([batch.images, batch.mixed])), batch.mixing.batch_share
+    firsts, others = batch.labels.tolist(), batch.labels[batch.mixing.partner].tolist()
+    sets = [{label} for label in firsts] + [{first, other} for first, other in zip(firsts, others, strict=True)]
+    meet = torch.tensor([[bool(one & other) for other in sets] for one in sets])
+    expected = torch.zeros(())
+    for labels, weight in ((firsts + firsts, share), (firsts + others, 1 - share)):
+        pairs = pairs_within(torch.tensor(labels))
+        pairs = Pairs(pairs.positive, pairs.negative * ~meet)
+        expected = expected + weight * contrastive_loss(objective.distance(every, every), pairs, negative_margin=1.5)
     torch.testing.assert_close(step.loss, expected.detach())
 
 

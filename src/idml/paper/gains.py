@@ -49,6 +49,8 @@ def gains(lines: Sequence[Line]) -> list[Gain]:
 
 def draw_gains(lines: Sequence[Line], path: Path) -> None:
     """The picture, as a PNG file."""
+    if path.suffix.lower() != ".png":
+        raise ValueError(f"the picture is to be {path}: give it a name that ends in .png.")
     figure = figure_of_gains(lines)
     with writing(path) as unfinished:
         figure.savefig(unfinished, dpi=DOTS)

@@ -26,6 +26,7 @@ DRAWS = 100  # for each trial that is wanted, before a range is found to hold to
 COMMENT = re.compile(r"(?:^|\s)#.*")
 SEEDS = "seeds="
 ELSEWHERE = {
+    "seeds": "--seeds, or in a file of arms by the line of one",
     "seed": "--seeds",
     "validation_share": "--validate",
     "validation_half": "--validate",
@@ -256,6 +257,10 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
     by_config: dict[str, Arm] = {}
     for arm in arms:
         twin = by_config.setdefault(json.dumps(stored(arm.config), sort_keys=True), arm)
+        if twin.seeds != arm.seeds:
+            raise ValueError(
+                f"arms {twin.name!r} and {arm.name!r} are the same, with other seeds: leave one of them out."
+            )
         if twin.config != arm.config:
             raise ValueError(
                 f"two arms differ in where their weights are alone ({twin.config.model.weights} and "

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from idml.errors import unknown_name
+from idml.losses import LOSSES
 from idml.training.parts import DataConfig, MixingConfig, ModelConfig, ObjectiveConfig, OptimiserConfig, RunConfig
 from idml.training.reading import check_choices, read, read_option, split_change
 
@@ -116,7 +117,8 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
         idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
-    idle["mixing"] = _idle_mixing(values["mixing"])
+    loss = LOSSES.get(values["objective"]["loss"])
+    idle["mixing"] = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
     found = {}
     for part, leaves in values.items():
         known = defaults.get(part, {})
@@ -124,7 +126,7 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     return found
 
 
-def _idle_mixing(values: Mapping[str, Any]) -> set[str]:
+def _idle_mixing(values: Mapping[str, Any], *, has_proxies: bool) -> set[str]:
     """Of the settings of mixed images those that have no effect beside the others."""
     if values["mixing"] == "none":
         return set(values)
@@ -133,7 +135,9 @@ def _idle_mixing(values: Mapping[str, Any]) -> set[str]:
         idle.add("partner_negatives")
     if values["mixed_labels"] != "loss_shares":
         return idle | {"mixed_against", "mixed_weight"}
-    return idle | ({"mixed_weight"} if values["mixed_against"] == "all" else set())
+    if values["mixed_against"] == "all":
+        return idle | {"mixed_weight"}
+    return idle | {"mixed_against"} if has_proxies else idle  # they are what mixed images are compared with
 
 
 def _located(name: str) -> tuple[str, str, str]:

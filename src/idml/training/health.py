@@ -61,16 +61,19 @@ def doubts(
     distance: Introspective,
     *,
     mixed: Embedding | None = None,
+    is_centred: bool = False,
 ) -> dict[str, Tensor]:
     """Levels of clean and mixed images; relative uncertainty and weight e^(−β̃/τ) of the pairs that are compared.
 
     compared: proxies, or the images themselves, and then mixed images are compared among themselves as well.
+    is_centred: weights are those about the mean uncertainty of the pairs.
     """
     level = embedding.level
     values = {"level_clean": level.mean(), "level_deviation": level.std(correction=0)}
     relative = distance.relative_uncertainty(embedding, compared)
-    weight = torch.exp(-relative / distance.tau)
     positive, negative = pairs.positive > 0, pairs.negative > 0
+    mean = _mean(distance.parts(embedding, compared).doubt, positive | negative) if is_centred else None
+    weight = _weights(embedding, compared, distance, mean)
     for name, chosen in (("positive", positive), ("negative", negative)):
         values[f"relative_uncertainty_{name}"] = _mean(relative.clamp(max=1e6), chosen)
         values[f"weight_{name}"] = _mean(weight, chosen)
@@ -78,7 +81,7 @@ def doubts(
     if mixed is not None and len(mixed):
         values["level_mixed"] = mixed.level.mean()
         others = mixed if compared is embedding else compared
-        weight = torch.exp(-distance.relative_uncertainty(mixed, others) / distance.tau)
+        weight = _weights(mixed, others, distance, mean)
         is_pair = ~torch.eye(*weight.shape, dtype=torch.bool, device=weight.device) if others is mixed else weight > -1
         values["weight_mixed"] = _mean(weight, is_pair)
     return values
@@ -126,6 +129,12 @@ def warnings(means: Mapping[str, float]) -> list[str]:
     return told
 
 
-def _mean(values: Float[Tensor, "n m"], chosen: Bool[Tensor, "n m"]) -> Tensor:
+def _weights(a: Embedding, b: Embedding, distance: Introspective, mean: Tensor | None) -> Float[Tensor, "n m"]:
+    if mean is None:
+        return torch.exp(-distance.relative_uncertainty(a, b) / distance.tau)
+    return distance.weight_about_mean(distance.parts(a, b), mean)
+
+
+def _mean(values: Float[Tensor, "#n #m"], chosen: Bool[Tensor, "n m"]) -> Tensor:
     """Over the chosen places; 0 where there are none."""
     return torch.where(chosen, values, 0).sum() / chosen.sum().clamp(min=1)

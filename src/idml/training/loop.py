@@ -211,7 +211,8 @@ class Run:
             return {}
         with torch.no_grad():
             compared = self.objective.compared(step.original)
-            found = health.doubts(step.original, compared, self.objective.pairs(labels), distance, mixed=step.mixed)
+            pairs, is_centred = self.objective.pairs(labels), self.objective.is_centred
+            found = health.doubts(step.original, compared, pairs, distance, mixed=step.mixed, is_centred=is_centred)
             certain = Embedding.certain(step.original.semantic)
             found["loss_with_uncertainty"] = self.objective(step.original, labels)
             found["loss_without_uncertainty"] = self.objective(certain, labels)

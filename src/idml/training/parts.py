@@ -104,7 +104,7 @@ class ObjectiveConfig:
     """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
 
     distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning;
-    "centred" leaves pairs of mean uncertainty at their plain distance, so that what all pairs share has no effect.
+    "centred" leaves pairs of mean uncertainty at their plain distance: what counts is who is more ambiguous.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
@@ -145,9 +145,10 @@ class MixingConfig:
     mixed images, compared with proxies, or where a loss has none with mixed_against. "sets" (of classes that have more
     than smallest_share), "shares" and "classes" label all images so, originals and mixed ones compared together; with
     "classes" each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
-    mixed_against: "all" has one J of originals and mixed images, for each of the two labels: mixed_weight is not used.
-    mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it, are, which show
-    twice as many images at the same cost.
+    mixed_against: "all", with proxies too, has one J of originals and mixed images, for each of the two labels:
+    mixed_weight is not used.
+    mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it and apart from it,
+    are: at the same cost a step shows up to twice as many images.
     partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
     """
 

@@ -89,10 +89,10 @@ def loss_of(
     assert classes is not None
     others = mixing.other_labels(first)
     sets = None if config.partner_negatives else mixing.label_sets(first, classes)
-    members, every = as_members(labels, classes), Embedding.cat([original, mixed])
     if config.mixed_labels == "loss_shares" and config.mixed_against == "all":
-        every_set = None if sets is None else torch.cat([members, sets])
+        every_set = None if sets is None else torch.cat([as_members(labels, classes), sets])
         own, other = (torch.cat([labels, given]) for given in (first, others))
+        every = Embedding.cat([original, mixed])
         return objective(every, own, other, mixing.batch_share, label_sets=every_set)
     if config.mixed_labels == "loss_shares":
         return objective.with_mixed(
@@ -114,7 +114,8 @@ def loss_of(
         mixed_members = mixing.label_sets(first, classes, smallest_share=config.smallest_share)
     else:
         mixed_members = mixing.label_shares(first, classes)
-    return objective(every, torch.cat([members.to(mixed_members.dtype), mixed_members]))
+    members = as_members(labels, classes).to(mixed_members.dtype)
+    return objective(Embedding.cat([original, mixed]), torch.cat([members, mixed_members]))
 
 
 def _with_mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "m f"]:
