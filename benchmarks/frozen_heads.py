@@ -254,7 +254,7 @@ def trial(
             stopped = epoch
             break
     average.adopt()
-    of_training = ("weight_positive", "weight_negative", "weight_mixed")
+    of_training = ("weight_positive", "weight_negative", "weight_mixed", "weight_deviation")
     return {
         "split": "validation",
         "scores": judged(model, features) | {name: record[name] for name in of_training if name in record},

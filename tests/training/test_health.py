@@ -1,4 +1,5 @@
 import math
+import statistics
 from copy import deepcopy
 
 import pytest
@@ -42,6 +43,8 @@ def test_doubts_equal_loops_over_pairs():
         assert float(found[f"relative_uncertainty_{name}"]) == pytest.approx(sum(values) / len(values), rel=1e-5)
         weights = [math.exp(-value / 0.3) for value in values]
         assert float(found[f"weight_{name}"]) == pytest.approx(sum(weights) / len(weights), rel=1e-4)
+    every = [math.exp(-float(relative[i, j]) / 0.3) for i, j in pairs]
+    assert float(found["weight_deviation"]) == pytest.approx(statistics.pstdev(every), rel=1e-4)
     saturated = [math.exp(-float(relative[i, j]) / 0.3) < 0.01 for i, j in pairs]
     assert float(found["saturated_pairs"]) == pytest.approx(sum(saturated) / len(saturated))
     assert float(found["level_mixed"]) == pytest.approx(float(embedding.level[:2].mean()))

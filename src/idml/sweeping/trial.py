@@ -24,7 +24,13 @@ from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
 AT_IMAGE_SIZE = ("recall@1", "map_at_r")  # also scored on crops as large as those of training, for comparison
-OF_TRAINING = ("weight_positive", "weight_negative", "weight_mixed", "saturated_pairs")  # in the last epoch
+OF_TRAINING = (  # in the last epoch
+    "weight_positive",
+    "weight_negative",
+    "weight_mixed",
+    "weight_deviation",
+    "saturated_pairs",
+)
 
 
 def run_trial(

@@ -66,7 +66,8 @@ def doubts(
     """Levels of clean and mixed images; relative uncertainty and weight e^(−β̃/τ) of the pairs that are compared.
 
     compared: proxies, or the images themselves, and then mixed images are compared among themselves as well.
-    is_centred: weights are those about the mean uncertainty of the pairs.
+    is_centred: weights are those about the mean uncertainty of the pairs. Since they are near 1 on average, whatever
+    that is, it is their deviation that shows whether uncertainty counts.
     """
     level = embedding.level
     values = {"level_clean": level.mean(), "level_deviation": level.std(correction=0)}
@@ -77,7 +78,9 @@ def doubts(
     for name, chosen in (("positive", positive), ("negative", negative)):
         values[f"relative_uncertainty_{name}"] = _mean(relative.clamp(max=1e6), chosen)
         values[f"weight_{name}"] = _mean(weight, chosen)
-    values["saturated_pairs"] = _mean((weight < SATURATED).float(), positive | negative)
+    is_pair = positive | negative
+    values["weight_deviation"] = _mean((weight - _mean(weight, is_pair)).square(), is_pair).sqrt()
+    values["saturated_pairs"] = _mean((weight < SATURATED).float(), is_pair)
     if mixed is not None and len(mixed):
         values["level_mixed"] = mixed.level.mean()
         others = mixed if compared is embedding else compared
