@@ -13,19 +13,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
+from idml.cli.devices import chosen_device
 from idml.data.cache import Cache
 from idml.errors import first_line
 from idml.sweeping.halting import Halting
 from idml.sweeping.lab import Lab, Line
-from idml.sweeping.space import arms_of_file
+from idml.sweeping.space import arms_of_file, held_out
 from idml.sweeping.sweep import Plan, SilentSweep, sweep
 from idml.training.workshop import Workshop
 
 SEEDS = {"folds": 2, "final": 3}  # of arms that name none of their own
 LOGS = {"folds": "search.jsonl", "final": "final.jsonl"}
-HELD_OUT = {"folds": {"validation_folds": 5}, "final": {}}
+FOLDS = "5-fold"
 PAUSE = 0.5  # seconds between looks for a file
 
 
@@ -43,12 +42,12 @@ def run_stage(stage: str, folder: Path, cache: Cache, changes: Sequence[str], wo
     while not path.exists():
         time.sleep(PAUSE)
     try:
-        arms = arms_of_file(path, changes, validation=HELD_OUT[kind])
-        plan = Plan(arms, range(SEEDS[kind]), cache, is_final=kind == "final")
+        is_final = kind == "final"
+        arms = arms_of_file(path, changes, validation=held_out(FOLDS, is_final=is_final))
+        plan = Plan(arms, range(SEEDS[kind]), cache, is_final=is_final)
         plan.check()
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        halting = Halting(share=0)
-        sweep(plan, Lab(folder / LOGS[kind]), device=device, halting=halting, watch=Told(), workshop=workshop)
+        options = {"device": chosen_device("auto"), "halting": Halting(share=0), "workshop": workshop}
+        sweep(plan, Lab(folder / LOGS[kind]), watch=Told(), **options)
     except Exception as error:
         print(f"stage {stage} failed: {first_line(error)}", flush=True)
     (folder / f"{name}.done").touch()
@@ -65,7 +64,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for stage in options.stages:
         if stage.partition(":")[0] not in LOGS or not stage.partition(":")[2]:
             raise SystemExit(f"{stage!r} is no stage: write folds:NAME or final:NAME, for FOLDER/NAME.arms.")
-    workshop, cache = Workshop(), Cache.open(options.cache)
+    if not options.folder.is_dir():
+        raise SystemExit(f"there is no folder {options.folder}: make it, and put FOLDER/NAME.arms into it.")
+    try:
+        workshop, cache = Workshop(), Cache.open(options.cache)
+    except ValueError as mistake:
+        raise SystemExit(str(mistake)) from None
     for stage in options.stages:
         run_stage(stage, options.folder, cache, [*options.changes, f"weights={options.weights}"], workshop)
 

@@ -143,17 +143,17 @@ class Introspective:
         if not self.is_main_form:
             raise ValueError("about_mean is defined for the 'similar', not strict, distance.")
         with full_precision(parts.chords.device):
+            alpha = lengths(parts.chords.clone())
             gap = parts.chords if parts.missing is None else parts.chords + parts.missing
-            return (gap if self._on_cosine else lengths(parts.chords.clone())) * self.weight_about_mean(parts, mean)
+            return (gap if self._on_cosine else alpha) * self._weight_about_mean(alpha, parts.doubt, mean)
 
     def weight_about_mean(self, parts: Parts, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
         """exp(−(β + γ − mean)/(τ·α + mean)), in the place of e^{−β̃/τ}: above 1 for less ambiguous pairs, at most e.
 
         mean: of β + γ over some pairs. It has no gradient below the line, so that nothing is gained by adding to all.
         """
-        alpha = lengths(parts.chords.clone())
-        least = math.sqrt(torch.finfo(alpha.dtype).tiny)
-        return torch.exp((mean - parts.doubt) / (self.tau * alpha + mean.detach()).clamp(min=least))
+        with full_precision(parts.chords.device):
+            return self._weight_about_mean(lengths(parts.chords.clone()), parts.doubt, mean)
 
     def of_rows(self, a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
         """The distance of each image to the one beside it, without the others; the same wherever they stand."""
@@ -218,6 +218,10 @@ class Introspective:
             return 1 - (1 - gap) * softened(chords, doubt, tau=self.tau)
         is_clear = lengths(chords.detach().clone()) > doubt.detach()
         return (gap if self._on_cosine else lengths(chords.clone())) * is_clear
+
+    def _weight_about_mean(self, alpha: Tensor, doubt: Tensor, mean: Tensor) -> Float[Tensor, "n m"]:
+        least = math.sqrt(torch.finfo(alpha.dtype).tiny)
+        return torch.exp((mean - doubt) / (self.tau * alpha + mean.detach()).clamp(min=least))
 
     def _doubt(self, a: Embedding, b: Embedding) -> Float[Tensor, "#n #m"]:
         """β + γ; of shape (n, 1) or (1, m) where only one side is uncertain."""

@@ -42,6 +42,11 @@ def test_stages_follow_each_other_wait_for_their_files_and_survive_a_mistake(cac
     assert told.count("recall@1") == 3
 
 
-def test_a_word_that_is_no_stage_is_told(cache, tmp_path):
+def test_mistakes_are_told_in_a_line(cache, tmp_path):
+    main = runpy.run_path(COMMAND)["main"]
     with pytest.raises(SystemExit, match="'later' is no stage: write folds:NAME or final:NAME"):
-        runpy.run_path(COMMAND)["main"]([str(cache), "none", str(tmp_path), "later"])
+        main([str(cache), "none", str(tmp_path), "later"])
+    with pytest.raises(SystemExit, match="there is no folder .*nowhere: make it"):
+        main([str(cache), "none", str(tmp_path / "nowhere"), "final:all"])
+    with pytest.raises(SystemExit, match="give a cache that `idml prepare` made"):
+        main([str(tmp_path / "nothing"), "none", str(tmp_path), "final:all"])

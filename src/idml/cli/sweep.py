@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -125,7 +124,7 @@ def sweep(
     _check_choice(over, final=final)
     overs = [space.read_over(text) for text in over or []]
     _check_once(changes or [], [one.name for one in overs])
-    held_out = _validation(validate, final=final)
+    held_out = space.held_out(validate, is_final=final)
     bases = space.arms_of_recipes(names or [], changes or [], validation=held_out)
     bases += [] if arms is None else space.arms_of_file(arms, changes or [], validation=held_out)
     if not bases:
@@ -192,24 +191,6 @@ def _check_against(against: str, names: Sequence[str]) -> None:
 
     if against not in names:
         raise unknown_name("arm", against, names)
-
-
-def _validation(validate: str, *, final: bool) -> dict[str, Any]:
-    """Settings that hold out the classes asked for."""
-    nothing = {"validation_share": 0.0, "validation_half": "none", "validation_folds": None}
-    if final:
-        return nothing
-    if validate in ("first", "second"):
-        return nothing | {"validation_half": validate}
-    if (folds := re.fullmatch(r"(\d+)-fold", validate)) is not None:
-        return nothing | {"validation_folds": int(folds[1])}
-    try:
-        share = float(validate)
-    except ValueError:
-        share = 0.0
-    if not 0 < share < 1:
-        raise ValueError(f"--validate is {validate!r}: give second, first, a share of the classes, or 5-fold.")
-    return nothing | {"validation_share": share}
 
 
 def _cache(data: Path | None) -> Any:

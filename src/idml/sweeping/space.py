@@ -125,6 +125,24 @@ def read_seeds(text: str, *, name: str = "--seeds") -> tuple[int, ...]:
     return found
 
 
+def held_out(validate: str, *, is_final: bool = False) -> dict[str, Any]:
+    """Settings that hold out the classes asked for."""
+    nothing = {"validation_share": 0.0, "validation_half": "none", "validation_folds": None}
+    if is_final:
+        return nothing
+    if validate in ("first", "second"):
+        return nothing | {"validation_half": validate}
+    if (folds := re.fullmatch(r"(\d+)-fold", validate)) is not None:
+        return nothing | {"validation_folds": int(folds[1])}
+    try:
+        share = float(validate)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise ValueError(f"--validate is {validate!r}: give second, first, a share of the classes, or 5-fold.")
+    return nothing | {"validation_share": share}
+
+
 def check_changes(changes: Iterable[str]) -> None:
     """Raise if a change is to a setting that the sweep itself decides."""
     for change in changes:

@@ -73,18 +73,25 @@ def doubts(
     values = {"level_clean": level.mean(), "level_deviation": level.std(correction=0)}
     relative = distance.relative_uncertainty(embedding, compared)
     positive, negative = pairs.positive > 0, pairs.negative > 0
-    mean = _mean(distance.parts(embedding, compared).doubt, positive | negative) if is_centred else None
-    weight = _weights(embedding, compared, distance, mean)
+    is_pair, mean = positive | negative, None
+    if is_centred:
+        parts = distance.parts(embedding, compared)
+        mean = _mean(parts.doubt, is_pair)
+        weight = distance.weight_about_mean(parts, mean)
+    else:
+        weight = torch.exp(-relative / distance.tau)
     for name, chosen in (("positive", positive), ("negative", negative)):
         values[f"relative_uncertainty_{name}"] = _mean(relative.clamp(max=1e6), chosen)
         values[f"weight_{name}"] = _mean(weight, chosen)
-    is_pair = positive | negative
     values["weight_deviation"] = _mean((weight - _mean(weight, is_pair)).square(), is_pair).sqrt()
     values["saturated_pairs"] = _mean((weight < SATURATED).float(), is_pair)
     if mixed is not None and len(mixed):
         values["level_mixed"] = mixed.level.mean()
         others = mixed if compared is embedding else compared
-        weight = _weights(mixed, others, distance, mean)
+        if mean is not None:
+            weight = distance.weight_about_mean(distance.parts(mixed, others), mean)
+        else:
+            weight = torch.exp(-distance.relative_uncertainty(mixed, others) / distance.tau)
         is_pair = ~torch.eye(*weight.shape, dtype=torch.bool, device=weight.device) if others is mixed else weight > -1
         values["weight_mixed"] = _mean(weight, is_pair)
     return values
@@ -130,12 +137,6 @@ def warnings(means: Mapping[str, float]) -> list[str]:
             "Mix images (mixing=mixup), or raise uncertainty_factor."
         )
     return told
-
-
-def _weights(a: Embedding, b: Embedding, distance: Introspective, mean: Tensor | None) -> Float[Tensor, "n m"]:
-    if mean is None:
-        return torch.exp(-distance.relative_uncertainty(a, b) / distance.tau)
-    return distance.weight_about_mean(distance.parts(a, b), mean)
 
 
 def _mean(values: Float[Tensor, "#n #m"], chosen: Bool[Tensor, "n m"]) -> Tensor:
