@@ -5,8 +5,9 @@ from idml import Embedding, Objective
 from idml.distances import Cosine, Euclidean, Introspective
 from idml.labels import as_members
 from idml.losses import LOSSES
-from idml.pairs import pairs_within
-from idml.scales import SCALES, Compared, Term
+from idml.losses.contrastive import contrastive_loss
+from idml.pairs import Pairs, pairs_within
+from idml.scales import SCALES, TEACHERS, Compared, Term
 from idml.scales import relative as relative_terms
 
 LABELS = torch.arange(12) % 4
@@ -18,11 +19,11 @@ def some_embedding(level: float = 1.0, *, seed: int = 0) -> Embedding:
     return Embedding(s.requires_grad_(), (level * u).requires_grad_())
 
 
-def objective(loss: str, scale: str, **options) -> Objective:
+def objective(loss: str, scale: str, *, taught_by: str = "all", **options) -> Objective:
     torch.manual_seed(0)
-    return Objective(
-        loss, Introspective(tau=1.0, **options), num_classes=4, dim=8, distance_scale=scale, miner_options=drawn(loss)
-    ).double()
+    distance = Introspective(tau=1.0, **options)
+    how = {"distance_scale": scale, "taught_by": taught_by, "miner_options": drawn(loss)}
+    return Objective(loss, distance, num_classes=4, dim=8, **how).double()
 
 
 def drawn(loss: str) -> dict:
@@ -286,3 +287,64 @@ def test_a_plain_distance_has_no_scale_to_bring_back():
     embedding = some_embedding()
     values = [Objective("contrastive", distance_scale=scale)(embedding, LABELS) for scale in ("shrunken", "relative")]
     assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_who_teaches_uncertainty_changes_neither_the_loss_nor_what_semantics_learn(loss, scale):
+    embedding, values = some_embedding(), {}
+    for teacher in TEACHERS:
+        value = objective(loss, scale, taught_by=teacher)(embedding, LABELS)
+        values[teacher] = (value, gradients(value, embedding)[0])
+    for one, other in zip(values["all"], values["positives"], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_taught_by_positives_uncertainty_learns_what_a_loss_without_negatives_teaches(scale):
+    embedding, distance = some_embedding(0.3), Introspective("euclidean", tau=2.0, smoothing=0.1)
+    term = Term(compared(embedding, distance), pairs_within(LABELS))
+    ours = Objective("contrastive", distance, distance_scale=scale, taught_by="positives", negative_margin=1.0)
+    (scaled,) = SCALES[scale]([term])
+    of_positives = contrastive_loss(scaled, Pairs(term.pairs.positive, torch.zeros_like(term.pairs.negative)))
+    taught, expected = (gradients(value, embedding)[1] for value in (ours(embedding, LABELS), of_positives))
+    assert expected.abs().max() > 1e-4
+    torch.testing.assert_close(taught, expected)
+    of_all = gradients(
+        Objective("contrastive", distance, distance_scale=scale, negative_margin=1.0)(embedding, LABELS), embedding
+    )[1]
+    assert not torch.allclose(taught, of_all)
+
+
+def test_an_image_without_positives_is_taught_nothing_by_them():
+    embedding, labels = some_embedding(), torch.tensor([0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 6])
+    value = objective("contrastive", "shrunken", taught_by="positives")(embedding, labels)
+    taught = gradients(value, embedding)[1].norm(dim=1)
+    assert (taught[:10] > 0).all()
+    assert (taught[10:] == 0).all()
+
+
+def test_positives_that_are_far_apart_teach_more_uncertainty_than_near_ones():
+    """Two classes, one of which is spread wider: its images become more uncertain, the others less."""
+    angles = torch.tensor([0.0, 0.2, 0.4, 2.0, 3.0, 4.0], dtype=torch.float64)
+    u = torch.ones(6, 1, dtype=torch.float64, requires_grad=True)
+    embedding = Embedding(torch.stack([angles.cos(), angles.sin()], dim=1), u)
+    ours = objective("contrastive", "centred", taught_by="positives", pair_uncertainty="sum_of_norms")
+    ours(embedding, torch.tensor([0, 0, 0, 1, 1, 1])).backward()
+    assert u.grad is not None
+    assert (u.grad[:3] > 0).all()
+    assert (u.grad[3:] < 0).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_positives_teach_nothing_to_all_images_in_common_where_distances_are_centred(loss):
+    levels = torch.linspace(0.2, 1.5, 12, dtype=torch.float64)[:, None].requires_grad_()
+    ours = objective(loss, "centred", taught_by="positives", pair_uncertainty="sum_of_norms")
+    (gradient,) = torch.autograd.grad(ours(Embedding(some_embedding().semantic, levels), LABELS), levels)
+    assert gradient.abs().max() > 1e-5
+    assert gradient.sum().abs() < 1e-9
+
+
+def test_an_unknown_teacher_is_named():
+    with pytest.raises(ValueError, match="unknown taught_by 'positive': did you mean 'positives'"):
+        Objective("contrastive", Introspective(), taught_by="positive")

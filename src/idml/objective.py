@@ -18,9 +18,10 @@ from idml.losses import LOSSES
 from idml.numerics.precision import full_precision
 from idml.pairs import Pairs, pairs_between, pairs_with_classes, pairs_within
 from idml.proxies import Proxies
-from idml.scales import SCALES, Compared, Term
+from idml.scales import SCALES, TEACHERS, Compared, Term
 
 SHRUNKEN, CENTRED = "shrunken", "centred"  # scales: distances that are left alone, and those about a mean uncertainty
+EVERY_PAIR = "all"  # teaches uncertainty
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
 
 
@@ -33,7 +34,7 @@ class Objective(nn.Module):
     at what introspective ones are without uncertainty. learn_proxy_uncertainty: give proxies an
     uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "relative" brings
     introspective distances to the scale of plain ones, "centred" those of pairs of mean uncertainty (`idml.scales`);
-    "shrunken" leaves them as they are.
+    "shrunken" leaves them as they are. taught_by: "positives" lets uncertainty learn from positive pairs alone.
     loss_options: keywords of the loss function, such as `margin=0.2`.
 
     >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)
@@ -53,6 +54,7 @@ class Objective(nn.Module):
         learn_proxy_uncertainty: bool = False,
         miner_options: Mapping[str, Any] | None = None,
         distance_scale: str = SHRUNKEN,
+        taught_by: str = EVERY_PAIR,
         **loss_options: Any,
     ):
         super().__init__()
@@ -71,7 +73,10 @@ class Objective(nn.Module):
             raise ValueError(
                 "distance_scale='centred' is defined for the 'similar', not strict, distance: take another scale."
             )
-        self.distance_scale = distance_scale if isinstance(self.distance, Introspective) else SHRUNKEN
+        if taught_by not in TEACHERS:
+            raise unknown_name("taught_by", taught_by, TEACHERS)
+        is_softened = isinstance(self.distance, Introspective)
+        self.distance_scale, self.taught_by = (distance_scale, taught_by) if is_softened else (SHRUNKEN, EVERY_PAIR)
         self.num_classes = num_classes
         self.proxies: Proxies | None = None
         if self._loss.proxies:
@@ -225,7 +230,7 @@ class Objective(nn.Module):
 
     def _sum(self, terms: Sequence[Term], *, dim: int) -> Float[Tensor, ""]:
         """The weighted sum of what each term costs. dim: of semantic embeddings."""
-        distances = SCALES[self.distance_scale](terms)
+        distances = TEACHERS[self.taught_by](terms, SCALES[self.distance_scale])
         with full_precision(distances[0].device):
             first, *others = (
                 term.weight * self._loss.function(distance, self._mined(term, distance, dim), **self.loss_options)

@@ -4,6 +4,8 @@ Uncertainty only ever shrinks a distance. A negative pair at 1.1 that counts as 
 the network pushes all negatives apart until its embedding has lost most of its dimensions; and claiming
 uncertainty makes every positive pair closer, which costs nothing. Relative distances are divided by a mean weight;
 centred ones tell only whether a pair is more ambiguous than others.
+
+Whatever the scale, uncertainty can be taught by all pairs, or by positive ones alone.
 """
 
 from __future__ import annotations
@@ -59,6 +61,12 @@ class Compared:
     def _parts(self) -> Parts:
         return self._introspective.parts(self.rows, self.columns)
 
+    @cached_property
+    def with_still_uncertainty(self) -> Compared:
+        """The same images, whose uncertainty does not learn."""
+        rows = _still(self.rows)
+        return Compared(self.by, rows, rows if self.columns is self.rows else _still(self.columns))
+
     @property
     def _introspective(self) -> Introspective:
         assert isinstance(self.by, Introspective)
@@ -99,11 +107,38 @@ def centred(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     return [found[id(term.compared)] for term in terms]
 
 
-SCALES: dict[str, Callable[[Sequence[Term]], list[Tensor]]] = {
+Scale = Callable[[Sequence[Term]], list[Tensor]]
+SCALES: dict[str, Scale] = {
     "shrunken": shrunken,
     "relative": relative,
     "centred": centred,
 }
+
+
+def of_all(terms: Sequence[Term], scale: Scale) -> list[Float[Tensor, "n m"]]:
+    """Every pair teaches uncertainty: a positive pair to have more of it, a negative one to have less."""
+    return scale(terms)
+
+
+def of_positives(terms: Sequence[Term], scale: Scale) -> list[Float[Tensor, "n m"]]:
+    """The same distances, of which those of positive pairs alone teach uncertainty.
+
+    An ambiguous image is far from its own class and near to others. Of all pairs it learns both, to be uncertain for
+    the one and certain for the other; of positive ones, the first.
+    """
+    still = scale([term._replace(compared=term.compared.with_still_uncertainty) for term in terms])
+    return [
+        torch.where(term.pairs.positive > 0, distance, unmoved)
+        for term, distance, unmoved in zip(terms, scale(terms), still, strict=True)
+    ]
+
+
+TEACHERS: dict[str, Callable[[Sequence[Term], Scale], list[Tensor]]] = {"all": of_all, "positives": of_positives}
+
+
+def _still(embedding: Embedding) -> Embedding:
+    uncertainty = embedding.uncertainty
+    return Embedding(embedding.semantic, None if uncertainty is None else uncertainty.detach())
 
 
 def _mean_weight(terms: Sequence[Term]) -> Float[Tensor, ""]:

@@ -96,6 +96,7 @@ def build_objective(config: Config, classes: int) -> Objective:
         uncertainty_dim=model.uncertainty_dim,
         learn_proxy_uncertainty=chosen.learn_proxy_uncertainty,
         distance_scale=chosen.distance_scale,
+        taught_by=chosen.taught_by,
         miner_options=chosen.miner_options,
         **dict[str, Any](chosen.loss_options),
     )

@@ -105,6 +105,7 @@ class ObjectiveConfig:
 
     distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning;
     "centred" leaves pairs of mean uncertainty at their plain distance: what counts is who is more ambiguous.
+    taught_by: "positives" lets uncertainty learn from positive pairs alone, how far they are apart.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
@@ -118,6 +119,7 @@ class ObjectiveConfig:
     pair_uncertainty: Literal["norm_of_sum", "sum_of_norms"] = "norm_of_sum"
     learn_proxy_uncertainty: bool = False
     distance_scale: Literal["shrunken", "relative", "centred"] = "shrunken"
+    taught_by: Literal["all", "positives"] = "all"
     level_prior: float = 0.0
 
     def __post_init__(self):
