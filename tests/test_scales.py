@@ -188,42 +188,49 @@ def test_centred_distances_follow_their_formula(base):
     beta = torch.zeros(12, 12, dtype=torch.float64)
     for a in range(12):
         for b in range(12):
-            beta[a, b] = ((u[a] + u[b]).square().sum() + 0.01).sqrt() - 0.1 + 0.3
+            beta[a, b] = ((u[a] + u[b]).square().sum() + 0.01).sqrt() - 0.1
     is_pair = ~torch.eye(12, dtype=torch.bool)
     mean, alpha = beta[is_pair].mean(), torch.cdist(s, s)
     plain = alpha.square() / 2 if base == "cosine" else alpha
-    expected = plain * torch.exp(-(beta - mean) / (2.0 * alpha + mean))
+    of_gamma = torch.exp(-0.3 / (2.0 * alpha))
+    expected = plain * of_gamma * torch.exp(-(beta - mean) / (2.0 * alpha + mean))
     torch.testing.assert_close(centred(found)[is_pair], expected[is_pair])
     assert (centred(found) <= torch.e * found.plain + 1e-12).all()
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_uncertainty_that_all_images_share_leaves_centred_losses_plain_and_learns_nothing(loss):
+@pytest.mark.parametrize("gamma", [0.0, 0.2])
+def test_uncertainty_that_all_images_share_leaves_centred_losses_to_gamma_and_learns_nothing(loss, gamma):
     s = some_embedding().semantic
     u = torch.full((12, 4), 0.6, dtype=torch.float64, requires_grad=True)
-    ours = objective(loss, "centred", pair_uncertainty="sum_of_norms", gamma=0.2)
+    ours = objective(loss, "centred", pair_uncertainty="sum_of_norms", gamma=gamma)
     value = ours(Embedding(s, u), LABELS)
-    plain = Objective(loss, num_classes=4, dim=8, miner_options=drawn(loss)).double()
-    plain.load_state_dict(ours.state_dict())
-    torch.testing.assert_close(value, plain(Embedding(s), LABELS))
+    if gamma:
+        certain, images = objective(loss, "shrunken", gamma=gamma), Embedding.certain(s)
+    else:
+        certain, images = Objective(loss, num_classes=4, dim=8, miner_options=drawn(loss)).double(), Embedding(s)
+    certain.load_state_dict(ours.state_dict())
+    torch.testing.assert_close(value, certain(images, LABELS))
     (gradient,) = torch.autograd.grad(value, u)
     torch.testing.assert_close(gradient.sum(dim=0), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("base", ["euclidean", "cosine"])
-def test_gradients_of_centred_distances_are_those_of_the_formula_with_a_constant_below_the_line(base):
-    embedding, distance = some_embedding(), Introspective(base, tau=2.0, smoothing=0.1)
+@pytest.mark.parametrize("gamma", [0.0, 0.4])
+def test_gradients_of_centred_distances_are_those_of_the_formula_with_a_constant_below_the_line(base, gamma):
+    embedding, distance = some_embedding(), Introspective(base, tau=2.0, smoothing=0.1, gamma=gamma)
     s, u = embedding.semantic, embedding.uncertainty
     assert u is not None
     is_pair = ~torch.eye(12, dtype=torch.bool)
     shown = torch.arange(144, dtype=torch.float64).reshape(12, 12).sin() * is_pair
-    constant = distance.parts(embedding, embedding).doubt[is_pair].mean().item()
+    constant = distance.parts(embedding, embedding).doubt[is_pair].mean().item() - gamma
 
     def by_formula(s: torch.Tensor, u: torch.Tensor) -> torch.Tensor:
         beta = ((u[:, None] + u).square().sum(dim=2) + 0.01).sqrt() - 0.1
         squares = (2 - 2 * torch.nn.functional.normalize(s) @ torch.nn.functional.normalize(s).T).clamp(min=1e-12)
         plain = squares / 2 if base == "cosine" else squares.sqrt()
         weight = torch.exp((beta[is_pair].mean() - beta) / (2.0 * squares.sqrt() + constant))
+        weight = weight * torch.exp(-gamma / (2.0 * squares.sqrt()))
         return (plain * weight * shown).sum()
 
     ours = gradients((centred(compared(embedding, distance)) * shown).sum(), embedding)

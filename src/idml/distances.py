@@ -145,15 +145,15 @@ class Introspective:
         with full_precision(parts.chords.device):
             alpha = lengths(parts.chords.clone())
             gap = parts.chords if parts.missing is None else parts.chords + parts.missing
-            return (gap if self._on_cosine else alpha) * self._weight_about_mean(alpha, parts.doubt, mean)
+            return (gap if self._on_cosine else alpha) * self._weight_about_mean(parts, alpha, mean)
 
     def weight_about_mean(self, parts: Parts, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
-        """exp(−(β + γ − mean)/(τ·α + mean)), in the place of e^{−β̃/τ}: above 1 for less ambiguous pairs, at most e.
+        """exp(−γ/(τ·α)) · exp(−(β − β̄)/(τ·α + β̄)), in the place of e^{−β̃/τ}; the second factor is at most e.
 
-        mean: of β + γ over some pairs. It has no gradient below the line, so that nothing is gained by adding to all.
+        mean: β̄ + γ, of some pairs. β̄ has no gradient below the line, so that nothing is gained by adding to all.
         """
         with full_precision(parts.chords.device):
-            return self._weight_about_mean(lengths(parts.chords.clone()), parts.doubt, mean)
+            return self._weight_about_mean(parts, lengths(parts.chords.clone()), mean)
 
     def of_rows(self, a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
         """The distance of each image to the one beside it, without the others; the same wherever they stand."""
@@ -219,9 +219,12 @@ class Introspective:
         is_clear = lengths(chords.detach().clone()) > doubt.detach()
         return (gap if self._on_cosine else lengths(chords.clone())) * is_clear
 
-    def _weight_about_mean(self, alpha: Tensor, doubt: Tensor, mean: Tensor) -> Float[Tensor, "n m"]:
+    def _weight_about_mean(self, parts: Parts, alpha: Tensor, mean: Tensor) -> Float[Tensor, "n m"]:
         least = math.sqrt(torch.finfo(alpha.dtype).tiny)
-        return torch.exp((mean - doubt) / (self.tau * alpha + mean.detach()).clamp(min=least))
+        weight = torch.exp((mean - parts.doubt) / (self.tau * alpha + mean.detach() - self.gamma).clamp(min=least))
+        if not self.gamma:
+            return weight
+        return weight * softened(parts.chords, mean.new_full((1, 1), self.gamma), tau=self.tau)
 
     def _doubt(self, a: Embedding, b: Embedding) -> Float[Tensor, "#n #m"]:
         """β + γ; of shape (n, 1) or (1, m) where only one side is uncertain."""

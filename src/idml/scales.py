@@ -49,7 +49,7 @@ class Compared:
         return self._introspective.plain_of_parts(self._parts)
 
     def centred(self, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
-        """About a mean uncertainty, at which a pair keeps its plain distance."""
+        """About a mean uncertainty, at which a pair keeps the distance that it would have without."""
         return self._introspective.about_mean(self._parts, mean)
 
     @property
@@ -97,10 +97,10 @@ def relative(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
 
 
 def centred(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
-    """plain · exp(−(β − β̄)/(τ·α + β̄)), with β̄ the mean over all pairs of a batch, of mixed images too.
+    """plain · exp(−γ/(τ·α)) · exp(−(β − β̄)/(τ·α + β̄)), with β̄ the mean over all pairs of a batch, of mixed images too.
 
     Uncertainty learns through the mean above the line, and not below: to add to all of it has no gradient. A pair of
-    mean uncertainty keeps its distance, however small, where the paper's distance softens small ones.
+    mean uncertainty keeps the distance that it would have without: how small distances are softened is up to γ.
     """
     mean = _mean_doubt(terms)
     found = {id(term.compared): term.compared.centred(mean) for term in _first_of_each(terms)}
