@@ -135,6 +135,7 @@ class Adapted(nn.Module):
             normalise=True,
             gradient_scale=model.uncertainty_gradient,
             starting_level=model.uncertainty_level,
+            starts_equal=model.uncertainty_starts_equal,
             kind=model.uncertainty,
         )
         self.normalise = nn.LayerNorm(width, elementwise_affine=False)

@@ -26,7 +26,7 @@ def line(loss: str, row: str, seed: int, **values) -> dict:
     if row not in WITHOUT_UNCERTAINTY:
         scores |= {"r_auroc": 0.6, "aurc": 0.28, "mixed_auroc": 0.98, "level_clean": 0.5, "level_mixed": 1.25}
         scores |= {"weight_positive": 0.91, "weight_negative": 0.93}
-        scores |= {} if row == "introspective" else {"weight_mixed": 0.8}
+        scores |= {} if row == "introspective" else {"weight_mixed": 0.8, "weight_deviation": 0.04}
     whole = {"arm": f"{loss} {row}", "seed": seed, "split": "test", "dataset": "cub-cache", "data": "abc"}
     whole |= {"config": stored(config), "scores": scores, "epochs": [], "stopped": None, "error": None}
     return whole | {"seconds": 30.0 + seed, "versions": {"device": "NVIDIA H200", "torch": "2.11.0"}} | values

@@ -52,6 +52,35 @@ def test_the_first_training_batch_has_the_starting_level(normalise, scale):
     assert torch.equal(head.linear.weight, weight)
 
 
+@pytest.mark.parametrize("is_training", [True, False])
+def test_all_images_can_start_with_one_uncertainty(is_training):
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.3, starts_equal=True)).train(is_training)
+    found = head(features())
+    assert torch.equal(found, found[:1].expand_as(found))
+    assert found[0].norm().item() == pytest.approx(0.3)
+    others = UncertaintyHead(32, 8, form=form(starting_level=0.3))
+    spread = others(features()).norm(dim=1)
+    assert spread.std() > 0.01
+
+
+def test_what_tells_images_apart_that_started_equal_is_learned():
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.3, starts_equal=True))
+    seen = features(1.0)
+    target, optimiser = 0.2 + 0.2 * seen[:, 0], torch.optim.Adam(head.parameters(), lr=0.001)
+    for _ in range(100):
+        optimiser.zero_grad()
+        (head(seen).norm(dim=1) - target).square().mean().backward()
+        optimiser.step()
+    assert torch.corrcoef(torch.stack([head(seen).norm(dim=1), target]))[0, 1] > 0.95
+
+
+def test_a_layer_that_starts_equal_keeps_weights_that_are_loaded():
+    other = UncertaintyHead(32, 8, form=form(starting_level=0.3)).eval()
+    head = UncertaintyHead(32, 8, form=form(starting_level=0.5, starts_equal=True))
+    head.load_state_dict(other.state_dict())
+    torch.testing.assert_close(head(features()), other(features()))
+
+
 def test_evaluation_and_loaded_weights_keep_their_scale():
     head = UncertaintyHead(32, 8, form=form(starting_level=0.3)).eval()
     before = head.linear.weight.clone()
@@ -170,6 +199,8 @@ def test_mistakes_are_named():
         form(gradient_scale=1.5)
     with pytest.raises(ValueError, match="starting_level is -1"):
         form(starting_level=-1.0)
+    with pytest.raises(ValueError, match="starts_equal needs a starting_level"):
+        form(starts_equal=True)
     with pytest.raises(ValueError, match="unknown kind of uncertainty 'comon': did you mean 'common'?"):
         form(kind="comon")
     with pytest.raises(ValueError, match="dim is 0"):

@@ -76,8 +76,8 @@ def test_what_uncertainty_does_is_told_of_rows_that_have_it():
     assert headings[1:4] == ["R-AUROC", "AURC ↓", "mixed AUROC"]
     assert [row[0] for row in rows] == [ROWS[row] for row in SETTINGS if row not in WITHOUT_UNCERTAINTY]
     introspective, both, _, _ = rows
-    assert introspective[4:] == ["0.5 / 1.25", "0.91 / 0.93 / –", "30", "31.0"]
-    assert both[4:] == ["0.5 / 1.25", "0.91 / 0.93 / 0.8", "30", "31.0"]
+    assert introspective[4:] == ["0.5 / 1.25", "0.91 / 0.93 / –", "–", "30", "31.0"]
+    assert both[4:] == ["0.5 / 1.25", "0.91 / 0.93 / 0.8", "0.04", "30", "31.0"]
     assert f"{ROWS['passes']}: 60 epochs, 31.0 s a run" in text
     assert "NVIDIA H200, torch 2.11.0" in text
 
@@ -186,7 +186,7 @@ def test_arms_of_a_search_share_a_table_where_they_share_common_settings():
     headings, *rows = tables(text.replace("a\\|b", "a/b"))[0]
     assert headings == [
         *("arm", "seeds", "R@1 %", "MAP@R %", "R-AUROC %", "mixed AUROC %"),
-        *("level clean / mixed", "weight positive / negative / mixed"),
+        *("level clean / mixed", "weight positive / negative / mixed", "deviation of weights"),
     ]
     assert [row[0] for row in rows] == ["a/b", "plain"]  # the better one first
     assert rows[0][3] == "35.00"

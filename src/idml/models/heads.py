@@ -31,6 +31,7 @@ class UncertaintyForm:
     normalise: LayerNorm, without parameters, on the feature it sees.
     gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
     starting_level: the mean level on the first training batch; None leaves the layer's default.
+    starts_equal: all images start with one uncertainty, of that level: whatever tells them apart is learned.
     kind: "learned", or a control. "random" learns nothing: directions, and lengths from 0 to twice the starting level
     (1 if None), are drawn anew each time; against proxies, which are certain, lengths are all that counts. "common"
     learns one length: all images of a batch have the mean of theirs, and in evaluation that of the last batch.
@@ -39,6 +40,7 @@ class UncertaintyForm:
     normalise: bool
     gradient_scale: float
     starting_level: float | None
+    starts_equal: bool = False
     kind: UncertaintyKind = "learned"
 
     def __post_init__(self):
@@ -47,6 +49,8 @@ class UncertaintyForm:
         check_between("gradient_scale", self.gradient_scale, 0.0, 1.0)
         if self.starting_level is not None and not 0 < self.starting_level < float("inf"):
             raise ValueError(f"starting_level is {self.starting_level}: give a number above 0, or None.")
+        if self.starts_equal and self.starting_level is None:
+            raise ValueError("starts_equal needs a starting_level, which all images have: give a number above 0.")
 
 
 LITERAL = UncertaintyForm(normalise=False, gradient_scale=1.0, starting_level=None)
@@ -62,6 +66,8 @@ class UncertaintyHead(nn.Module):
         self.normalise = _normalisation(features, is_on=form.normalise)
         self.linear = nn.Linear(features, dim)
         self._starts_at = form.starting_level
+        if form.starts_equal:
+            self._start_equal()
         self.register_buffer("_common_level", None, persistent=False)
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
@@ -85,6 +91,13 @@ class UncertaintyHead(nn.Module):
         like = {"device": feature.device, "dtype": feature.dtype}
         direction = nn.functional.normalize(torch.randn(len(feature), self.linear.out_features, **like))
         return direction * torch.rand(len(feature), 1, **like) * 2 * (self.form.starting_level or 1.0)
+
+    @torch.no_grad()
+    def _start_equal(self) -> None:
+        """Nothing but a bias of the starting level, in the direction that it has."""
+        self.linear.weight.zero_()
+        self.linear.bias.copy_(nn.functional.normalize(self.linear.bias, dim=0) * self._starts_at)
+        self._starts_at = None
 
     @torch.no_grad()
     def _start(self, feature: Float[Tensor, "n f"]) -> None:

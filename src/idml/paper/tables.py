@@ -25,13 +25,17 @@ RETRIEVAL: dict[str, str] = {
 }
 AT_IMAGE_SIZE: dict[str, str] = {key: f"{key}_at_image_size" for key in COMPARED}  # on crops as large as in training
 UNCERTAINTY: dict[str, str] = {"r_auroc": "R-AUROC", "aurc": "AURC ↓", "mixed_auroc": "mixed AUROC"}
-LEVELS = ("level_clean", "level_mixed")
-WEIGHTS = ("weight_positive", "weight_negative", "weight_mixed")
-LEVELS_HEADING, WEIGHTS_HEADING = "level clean / mixed", "weight positive / negative / mixed"
+DOUBTS: dict[str, tuple[str, ...]] = {
+    "level clean / mixed": ("level_clean", "level_mixed"),
+    "weight positive / negative / mixed": ("weight_positive", "weight_negative", "weight_mixed"),
+    "deviation of weights": ("weight_deviation",),
+}
 COMMON = ("image_size", "test_size", "lr", "schedule", "epochs", "average")  # arms that share these share a table
 CAPTION = (
     "mean ± standard deviation over seeds, in %; differences in points, with half their 95 % interval, by paired "
-    "t-tests on common seeds. Weights are means of e^(−β̃/τ) over pairs in the last epoch; seconds are the median of "
+    "t-tests on common seeds. Weights, by which distances are multiplied for their uncertainty (e^(−β̃/τ), or what a "
+    "centred distance has in its place), are means over pairs in the last epoch, and so is their standard deviation "
+    "over the pairs of a batch; seconds are the median of "
     "whole runs. The paper's numbers are as printed; its released code picks the epoch on the test classes."
 )
 
@@ -94,7 +98,7 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     texts = [f"### {TITLES.get(loss, loss)}", _markdown(headings, cells)]
     uncertain = [row for row, result in results.items() if "level_clean" in result.values]
     if uncertain:
-        headings = ["row", *UNCERTAINTY.values(), LEVELS_HEADING, WEIGHTS_HEADING, "epochs", "seconds a run"]
+        headings = ["row", *UNCERTAINTY.values(), *DOUBTS, "epochs", "seconds a run"]
         cells = [
             [ROWS[row], *_scores(results[row], UNCERTAINTY), *_doubts(results[row]), *_cost(rows[row])]
             for row in uncertain
@@ -152,7 +156,7 @@ def _gain_of_the_paper(loss: str, rows: Mapping[str, Sequence[Line]], key: str) 
 def _arms(lines: Sequence[Line]) -> str:
     scores = {key: RETRIEVAL[key] for key in COMPARED} | UNCERTAINTY
     del scores["aurc"]
-    headings = ["arm", "seeds", *(f"{heading} %" for heading in scores.values()), LEVELS_HEADING, WEIGHTS_HEADING]
+    headings = ["arm", "seeds", *(f"{heading} %" for heading in scores.values()), *DOUBTS]
     results = summarise(lines)
     return _markdown(headings, [[each.arm, each.runs, *_scores(each, scores), *_doubts(each)] for each in results])
 
@@ -175,9 +179,9 @@ def _of_the_paper(loss: str, row: str, result: Result) -> list[str]:
 
 
 def _doubts(result: Result) -> list[str]:
-    """Mean levels, and mean weights of pairs."""
+    """Mean levels, mean weights of pairs, and how far these deviate."""
     spreads = result.spreads
-    means = [[f"{spreads[key].mean:.3g}" if key in spreads else NOTHING for key in keys] for keys in (LEVELS, WEIGHTS)]
+    means = [[f"{spreads[key].mean:.3g}" if key in spreads else NOTHING for key in keys] for keys in DOUBTS.values()]
     return [NOTHING if set(some) == {NOTHING} else " / ".join(some) for some in means]
 
 

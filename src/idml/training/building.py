@@ -62,6 +62,7 @@ def build_model(config: Config) -> Embedder:
         normalise=model.uncertainty_normalise,
         gradient_scale=model.uncertainty_gradient,
         starting_level=model.uncertainty_level,
+        starts_equal=model.uncertainty_starts_equal,
         kind=model.uncertainty,
     )
     built = Embedder(

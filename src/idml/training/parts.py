@@ -92,6 +92,7 @@ class ModelConfig:
     uncertainty_normalise: bool = True
     uncertainty_gradient: float = 0.1
     uncertainty_level: float | None = 0.1  # mean level at the start
+    uncertainty_starts_equal: bool = False  # all images have that level at the start
 
     def __post_init__(self):
         check_at_least(self, 1, "dim", "uncertainty_dim")
