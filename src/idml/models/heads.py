@@ -66,8 +66,8 @@ class UncertaintyHead(nn.Module):
         self.normalise = _normalisation(features, is_on=form.normalise)
         self.linear = nn.Linear(features, dim)
         self._starts_at = form.starting_level
-        if form.starts_equal:
-            self._start_equal()
+        if form.starts_equal and form.starting_level is not None:
+            self._start_equal(form.starting_level)
         self.register_buffer("_common_level", None, persistent=False)
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
@@ -93,10 +93,10 @@ class UncertaintyHead(nn.Module):
         return direction * torch.rand(len(feature), 1, **like) * 2 * (self.form.starting_level or 1.0)
 
     @torch.no_grad()
-    def _start_equal(self) -> None:
-        """Nothing but a bias of the starting level, in the direction that it has."""
+    def _start_equal(self, level: float) -> None:
+        """Nothing but a bias of this length, in the direction that it has."""
         self.linear.weight.zero_()
-        self.linear.bias.copy_(nn.functional.normalize(self.linear.bias, dim=0) * self._starts_at)
+        self.linear.bias.copy_(level * nn.functional.normalize(self.linear.bias, dim=0))
         self._starts_at = None
 
     @torch.no_grad()
