@@ -184,7 +184,17 @@ def test_lines_with_settings_that_are_no_more_are_read():
     [
         (
             ["introspective=false"],
-            ["tau=7", "uncertainty_factor=3", "uncertainty_level=none", "distance_scale=relative"],
+            [
+                "tau=7",
+                "uncertainty_factor=3",
+                "uncertainty_level=none",
+                "distance_scale=relative",
+                "taught_by=positives",
+            ],
+        ),
+        (
+            ["uncertainty=random"],
+            ["uncertainty_factor=3", "uncertainty_starts_equal=true", "taught_by=positives", "uncertainty_gradient=1"],
         ),
         (["mixing=none"], ["mixed_weight=0.5", "concentration=3", "mixed_from=others"]),
         (["mixed_against=all"], ["mixed_weight=0.5"]),

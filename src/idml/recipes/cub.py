@@ -37,8 +37,8 @@ def proxy_anchor() -> Config:
 def proxy_nca() -> Config:
     """ProxyNCA, at a larger scale than usual, and few epochs: its push never ends.
 
-    Test: plain 68.7 ± 0.7 / 27.9 ± 0.2 (11 s), both 69.2 ± 0.3 / 28.0 ± 0.2 (14 s); its level knows errors best (R-AUROC
-    0.64), and mixed images (AUROC 0.91).
+    Test: plain 68.7 ± 0.7 / 27.9 ± 0.2 (11 s), both 69.2 ± 0.3 / 28.0 ± 0.2 (14 s); its level knows errors best
+    (R-AUROC 0.64), and mixed images (AUROC 0.91).
     """
     return _with_proxies(
         "proxy_nca",
@@ -62,8 +62,8 @@ def softmax() -> Config:
 def contrastive() -> Config:
     """Contrastive; it is at its best after few epochs. As printed, the distance ruins it (docs/why-it-works.md).
 
-    Test: plain 67.1 ± 0.4 / 25.4 ± 0.2 (6 s), Mixup 67.7 ± 0.3 / 26.0 ± 0.2 (3 seeds, 8 s), both 67.3 ± 0.1 / 25.5 ± 0.3
-    (9 s; R-AUROC 0.56, without Mixup 0.62).
+    Test: plain 67.1 ± 0.4 / 25.4 ± 0.2 (6 s), Mixup 67.7 ± 0.3 / 26.0 ± 0.2 (3 seeds, 8 s), both 67.3 ± 0.1 /
+    25.5 ± 0.3 (9 s; R-AUROC 0.56, without Mixup 0.62).
     """
     return _taught_by_pairs("contrastive", loss_options={"negative_margin": 1.0}, epochs=4, **OTHERS)
 
@@ -88,8 +88,8 @@ def margin() -> Config:
 def triplet() -> Config:
     """Triplets with semi-hard negatives; as many other images, hardly mixed, make a larger batch of them.
 
-    Test: plain 65.2 ± 0.5 / 23.8 ± 0.1 (5 s), Mixup 65.7 ± 0.6 / 24.6 ± 0.1 (3 seeds, 7 s), both 64.7 ± 0.4 / 23.8 ± 0.3
-    (7 s; R-AUROC 0.62).
+    Test: plain 65.2 ± 0.5 / 23.8 ± 0.1 (5 s), Mixup 65.7 ± 0.6 / 24.6 ± 0.1 (3 seeds, 7 s), both 64.7 ± 0.4 /
+    23.8 ± 0.3 (7 s; R-AUROC 0.62).
     """
     return _taught_by_pairs("triplet", epochs=3, **OTHERS)
 

@@ -110,6 +110,13 @@ def read_setting(name: str, value: Any) -> Any:
     return read_option(name, key, value) if key else read(name, value, typing.get_type_hints(PARTS[place])[leaf])
 
 
+LEARNED = {  # what uncertainty that is drawn at random has no use for
+    "model": ["uncertainty_normalise", "uncertainty_gradient", "uncertainty_starts_equal"],
+    "objective": ["taught_by"],
+    "optimiser": ["uncertainty_factor"],
+}
+
+
 def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
     """A config as a dict, where leaves that have no effect, without uncertainty or mixed images, are the defaults."""
     idle: dict[str, Iterable[str]] = {}
@@ -117,6 +124,8 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
         idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
+    elif values["model"].get("uncertainty") == "random":
+        idle |= LEARNED
     loss = LOSSES.get(values["objective"]["loss"])
     idle["mixing"] = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
     found = {}
