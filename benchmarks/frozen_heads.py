@@ -31,7 +31,7 @@ from idml.data.splits import TRAIN, held_out_classes
 from idml.distances import Introspective
 from idml.evaluation.ambiguity import told_apart
 from idml.models.embedder import Embedder
-from idml.models.heads import Heads, UncertaintyForm
+from idml.models.heads import Heads
 from idml.sweeping.lab import Lab
 from idml.sweeping.space import arms_of_file
 from idml.sweeping.sweep import Plan, sweep
@@ -131,13 +131,7 @@ class Adapted(nn.Module):
     def __init__(self, width: int, config: Config):
         super().__init__()
         model = config.model
-        form = UncertaintyForm(
-            normalise=True,
-            gradient_scale=model.uncertainty_gradient,
-            starting_level=model.uncertainty_level,
-            starts_equal=model.uncertainty_starts_equal,
-            kind=model.uncertainty,
-        )
+        form = replace(model.form, normalise=True)
         self.normalise = nn.LayerNorm(width, elementwise_affine=False)
         self.down, self.up = nn.Linear(width, ADAPTER), nn.Linear(ADAPTER, width)
         nn.init.zeros_(self.up.weight)

@@ -32,7 +32,8 @@ def drawn(loss: str) -> dict:
 
 def gradients(value: torch.Tensor, embedding: Embedding) -> list[torch.Tensor]:
     assert embedding.uncertainty is not None
-    return list(torch.autograd.grad(value, [embedding.semantic, embedding.uncertainty], allow_unused=True))
+    sides = [embedding.semantic, embedding.uncertainty]
+    return list(torch.autograd.grad(value, sides, allow_unused=True, retain_graph=True))
 
 
 def compared(embedding: Embedding, distance: Introspective) -> Compared:
@@ -355,3 +356,54 @@ def test_positives_teach_nothing_to_all_images_in_common_where_distances_are_cen
 def test_an_unknown_teacher_is_named():
     with pytest.raises(ValueError, match="unknown taught_by 'positive': did you mean 'positives'"):
         Objective("contrastive", Introspective(), taught_by="positive")
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_pair_that_is_both_teaches_if_it_is_more_positive_than_negative(scale):
+    own = torch.eye(4, dtype=torch.float64)[LABELS]
+    pairs, embedding = pairs_within(0.8 * own + 0.2 * own.roll(1, dims=1)), some_embedding(0.3)
+    assert embedding.uncertainty is not None
+    term = Term(compared(embedding, Introspective("euclidean", tau=2.0)), pairs)
+    by_all, by_positives = (teach([term], SCALES[scale])[0] for teach in TEACHERS.values())
+    torch.testing.assert_close(by_positives, by_all)
+    kinds = {"more positive": (0, 4), "both, more negative": (0, 1), "negative": (0, 2)}
+    assert [round(float(pairs.positive[place]), 2) for place in kinds.values()] == [0.68, 0.16, 0.0]
+    for kind, place in kinds.items():
+        taught, full = (
+            gradients(by[place] + 0 * embedding.uncertainty.sum(), embedding)[1] for by in (by_positives, by_all)
+        )
+        torch.testing.assert_close(taught, full if kind == "more positive" else torch.zeros_like(full))
+
+
+def test_proxies_that_are_uncertain_are_taught_by_positives_too():
+    torch.manual_seed(0)
+    ours = Objective(
+        "softmax", Introspective(tau=1.0), 4, 8, 5, learn_proxy_uncertainty=True, taught_by="positives"
+    ).double()
+    assert ours.proxies is not None
+    assert ours.proxies.uncertainty is not None
+    with torch.no_grad():
+        for parameter in ours.proxies.parameters():
+            parameter.uniform_(0.1, 1)
+    only_two = LABELS % 2  # classes 2 and 3 have no images
+    (gradient,) = torch.autograd.grad(ours(some_embedding(), only_two), [ours.proxies.uncertainty])
+    taught = gradient.norm(dim=1)
+    assert (taught[:2] > 0).all()
+    assert (taught[2:] == 0).all()
+
+
+@pytest.mark.parametrize("loss", ["contrastive", "proxy_anchor"])
+def test_positives_teach_in_the_same_way_where_images_are_mixed(loss):
+    """Shares of 1 mix nothing: the loss is that of both batches, and so is what it teaches."""
+    original, other = some_embedding(), some_embedding(2.0, seed=1)
+    ours = objective(loss, "shrunken", taught_by="positives")
+    together = ours.with_mixed(original, LABELS, other, LABELS.roll(1), 1.0)
+    apart = ours(original, LABELS) + ours(other, LABELS)
+    torch.testing.assert_close(together, apart)
+    for embedding in (original, other):
+        for one, two in zip(gradients(together, embedding), gradients(apart, embedding), strict=True):
+            torch.testing.assert_close(one, two)
+
+
+def test_a_plain_distance_teaches_nobody():
+    assert Objective("contrastive", taught_by="positives").taught_by == "all"

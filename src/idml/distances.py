@@ -64,6 +64,9 @@ class Parts(NamedTuple):
     def without_semantic_gradient(self) -> Parts:
         return self._replace(chords=self.chords.detach())
 
+    def without_uncertainty_gradient(self) -> Parts:
+        return self._replace(doubt=self.doubt.detach())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Introspective:

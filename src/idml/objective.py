@@ -33,8 +33,9 @@ class Objective(nn.Module):
     miner_options: keywords of the loss's default miner, which looks at the loss's distances; that of the margin loss
     at what introspective ones are without uncertainty. learn_proxy_uncertainty: give proxies an
     uncertainty embedding of `uncertainty_dim` dimensions, instead of u = 0. distance_scale: "relative" brings
-    introspective distances to the scale of plain ones, "centred" those of pairs of mean uncertainty (`idml.scales`);
-    "shrunken" leaves them as they are. taught_by: "positives" lets uncertainty learn from positive pairs alone.
+    introspective distances to the scale of plain ones, "centred" has them about their mean uncertainty (`idml.scales`);
+    "shrunken" leaves them as they are. taught_by: "positives" lets uncertainty learn from pairs that are more positive
+    than negative alone, for centred distances: in others nothing holds it back.
     loss_options: keywords of the loss function, such as `margin=0.2`.
 
     >>> objective = Objective("proxy_anchor", Introspective(tau=3.0), num_classes=4, dim=8)

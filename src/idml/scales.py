@@ -11,7 +11,7 @@ Whatever the scale, uncertainty can be taught by all pairs, or by positive ones 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -33,6 +33,7 @@ class Compared:
     by: Callable[[Embedding, Embedding], Tensor]  # `Introspective`, for all but `distance`
     rows: Embedding
     columns: Embedding
+    given: Parts | None = None  # what distances are made of, where it is known
 
     @cached_property
     def distance(self) -> Float[Tensor, "n m"]:
@@ -49,7 +50,7 @@ class Compared:
         return self._introspective.plain_of_parts(self._parts)
 
     def centred(self, mean: Float[Tensor, ""]) -> Float[Tensor, "n m"]:
-        """About a mean uncertainty, at which a pair keeps the distance that it would have without."""
+        """About a mean of β + γ, at which a pair keeps the distance of certain images, by γ alone."""
         return self._introspective.about_mean(self._parts, mean)
 
     @property
@@ -59,13 +60,12 @@ class Compared:
 
     @cached_property
     def _parts(self) -> Parts:
-        return self._introspective.parts(self.rows, self.columns)
+        return self._introspective.parts(self.rows, self.columns) if self.given is None else self.given
 
     @cached_property
     def with_still_uncertainty(self) -> Compared:
-        """The same images, whose uncertainty does not learn."""
-        rows = _still(self.rows)
-        return Compared(self.by, rows, rows if self.columns is self.rows else _still(self.columns))
+        """The same distances, of which uncertainty does not learn."""
+        return replace(self, given=self._parts.without_uncertainty_gradient())
 
     @property
     def _introspective(self) -> Introspective:
@@ -100,7 +100,7 @@ def centred(terms: Sequence[Term]) -> list[Float[Tensor, "n m"]]:
     """plain · exp(−γ/(τ·α)) · exp(−(β − β̄)/(τ·α + β̄)), with β̄ the mean over all pairs of a batch, of mixed images too.
 
     Uncertainty learns through the mean above the line, and not below: to add to all of it has no gradient. A pair of
-    mean uncertainty keeps the distance that it would have without: how small distances are softened is up to γ.
+    mean uncertainty keeps the distance of certain images: how small distances are softened is up to γ.
     """
     mean = _mean_doubt(terms)
     found = {id(term.compared): term.compared.centred(mean) for term in _first_of_each(terms)}
@@ -124,21 +124,17 @@ def of_positives(terms: Sequence[Term], scale: Scale) -> list[Float[Tensor, "n m
     """The same distances, of which those of positive pairs alone teach uncertainty.
 
     An ambiguous image is far from its own class and near to others. Of all pairs it learns both, to be uncertain for
-    the one and certain for the other; of positive ones, the first.
+    the one and certain for the other; of positive ones, the first. Pairs that are both, by shares, teach if they are
+    more positive than negative.
     """
     still = scale([term._replace(compared=term.compared.with_still_uncertainty) for term in terms])
     return [
-        torch.where(term.pairs.positive > 0, distance, unmoved)
+        torch.where(term.pairs.positive > term.pairs.negative, distance, unmoved)
         for term, distance, unmoved in zip(terms, scale(terms), still, strict=True)
     ]
 
 
 TEACHERS: dict[str, Callable[[Sequence[Term], Scale], list[Tensor]]] = {"all": of_all, "positives": of_positives}
-
-
-def _still(embedding: Embedding) -> Embedding:
-    uncertainty = embedding.uncertainty
-    return Embedding(embedding.semantic, None if uncertainty is None else uncertainty.detach())
 
 
 def _mean_weight(terms: Sequence[Term]) -> Float[Tensor, ""]:
@@ -157,7 +153,7 @@ def _first_of_each(terms: Sequence[Term]) -> list[Term]:
 
 
 def _mean_doubt(terms: Sequence[Term]) -> Float[Tensor, ""]:
-    """Of β over the pairs of all terms, by the weights of these; 0 where there are none."""
+    """Of β + γ over the pairs of all terms, by the weights of these; 0 where there are none."""
     sums, numbers = [], []
     for term in terms:
         is_pair = (term.pairs.positive > 0) | (term.pairs.negative > 0)

@@ -213,6 +213,15 @@ def test_settings_without_effect_make_no_other_run(idle, telling):
         assert known_as([*idle, "lr=1", change]) != known_as(idle)
 
 
+def test_who_teaches_tells_runs_of_random_uncertainty_apart_whose_proxies_learn_theirs():
+    def known_as(*changes: str) -> str:
+        random = ["uncertainty=random", "learn_proxy_uncertainty=true"]
+        return identity(stored(recipe("digits").with_changes([*random, *changes])), "", "")
+
+    assert known_as("taught_by=positives") != known_as()
+    assert known_as("uncertainty_factor=3") == known_as()
+
+
 def test_a_smallest_share_tells_label_sets_apart_and_nothing_else():
     def known_as(*changes: str) -> str:
         return identity(stored(recipe("digits").with_changes(changes)), "", "")

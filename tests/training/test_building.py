@@ -7,7 +7,13 @@ from caches import draw_cache
 
 from idml.data.cache import Cache
 from idml.recipes import recipe
-from idml.training.building import build_model, check_can_be_scored, scored_rows, training_and_validation_rows
+from idml.training.building import (
+    build_model,
+    build_objective,
+    check_can_be_scored,
+    scored_rows,
+    training_and_validation_rows,
+)
 from idml.training.loop import train
 
 
@@ -57,6 +63,16 @@ def test_the_network_is_built_as_the_config_says():
     model = build_model(recipe("digits").with_changes(["semantic_normalise=true", "frozen_layers=conv1,bn1"]))
     assert isinstance(model.heads.normalise, torch.nn.LayerNorm)
     assert not any(parameter.requires_grad for parameter in model.backbone.network.conv1.parameters())
+    equal = build_model(recipe("digits").with_changes(["uncertainty_starts_equal=true", "uncertainty_level=0.4"]))
+    levels = equal.heads(torch.rand(3, equal.heads.features)).level
+    torch.testing.assert_close(levels, torch.full((3,), 0.4))
+
+
+@pytest.mark.parametrize("teacher", ["all", "positives"])
+def test_the_objective_is_built_as_the_config_says(teacher):
+    objective = build_objective(recipe("digits").with_changes({"taught_by": teacher, "distance_scale": "centred"}), 4)
+    assert objective.taught_by == teacher
+    assert objective.is_centred
 
 
 def test_with_folds_each_seed_holds_out_other_classes(cache):

@@ -149,6 +149,11 @@ def test_mistakes_are_named(change, message):
         Config().with_changes([change])
 
 
+def test_images_that_start_equal_have_a_level_to_start_with():
+    with pytest.raises(ValueError, match="uncertainty_starts_equal needs an uncertainty_level"):
+        Config().with_changes(["uncertainty_starts_equal=true", "uncertainty_level=none"])
+
+
 def test_classes_are_held_out_in_one_way():
     for change in ("validation_half=first", "validation_share=0.2"):
         with pytest.raises(ValueError, match="hold out classes in one way"):

@@ -4,11 +4,15 @@ from copy import deepcopy
 
 import pytest
 import torch
+from caches import draw_cache
 
 from idml import Embedding
 from idml.distances import Introspective
 from idml.pairs import pairs_with_classes, pairs_within
+from idml.recipes import recipe
 from idml.training.health import Averages, doubts, gradient_norms, warnings
+from idml.training.loop import train
+from idml.training.watching import Silent
 
 
 def test_averages_are_means_since_the_last_reading():
@@ -105,3 +109,20 @@ def test_a_healthy_or_plain_run_is_not_warned():
     well |= {"loss_with_uncertainty": 6.0, "loss_without_uncertainty": 5.8}
     assert warnings(well | {"gradient_uncertainty": 0.1, "gradient_semantic": 1.0}) == []
     assert warnings({"loss": 1.0}) == []
+
+
+def test_levels_that_are_meant_to_be_equal_have_not_collapsed():
+    assert warnings({"level_clean": 0.3, "level_deviation": 1e-7}, may_be_equal=True) == []
+
+
+@pytest.mark.parametrize("change", ["uncertainty_starts_equal=true", "uncertainty=common"])
+def test_a_run_whose_images_start_equal_is_not_warned_of_it(change, tmp_path):
+    told = []
+
+    class Listening(Silent):
+        def say(self, words: str) -> None:
+            told.append(words)
+
+    config = recipe("digits").with_changes([change, "uncertainty_factor=0.000001", "epochs=1", "batch=20"])
+    train(config, draw_cache(tmp_path), tmp_path / "run", watch=Listening())
+    assert not [words for words in told if "collapsed" in words]

@@ -65,7 +65,7 @@ def contrastive() -> Config:
     Test: plain 67.1 ± 0.4 / 25.4 ± 0.2 (6 s), Mixup 67.7 ± 0.3 / 26.0 ± 0.2 (3 seeds, 8 s), both 67.3 ± 0.1 /
     25.5 ± 0.3 (9 s; R-AUROC 0.56, without Mixup 0.62).
     """
-    return _taught_by_pairs("contrastive", loss_options={"negative_margin": 1.0}, epochs=4, **OTHERS)
+    return _pairs_taught_by_positives("contrastive", loss_options={"negative_margin": 1.0}, epochs=4, **OTHERS)
 
 
 def margin() -> Config:
@@ -91,7 +91,7 @@ def triplet() -> Config:
     Test: plain 65.2 ± 0.5 / 23.8 ± 0.1 (5 s), Mixup 65.7 ± 0.6 / 24.6 ± 0.1 (3 seeds, 7 s), both 64.7 ± 0.4 /
     23.8 ± 0.3 (7 s; R-AUROC 0.62).
     """
-    return _taught_by_pairs("triplet", epochs=3, **OTHERS)
+    return _pairs_taught_by_positives("triplet", epochs=3, **OTHERS)
 
 
 def multi_similarity() -> Config:
@@ -136,7 +136,7 @@ def _with_pairs(loss: str, **changes: Any) -> Config:
     return _cub(loss, **{"lr": 1e-5, "epochs": 10, "warm_up_epochs": 1, "per_class": 4} | changes)
 
 
-def _taught_by_pairs(loss: str, **changes: Any) -> Config:
+def _pairs_taught_by_positives(loss: str, **changes: Any) -> Config:
     """Uncertainty learns how far positives are apart. β is the sum of lengths: that of a sum would be learned by
     heart, as a direction for each class.
     """

@@ -11,7 +11,6 @@ from torch import Tensor
 from idml.data.cache import Cache
 from idml.data.splits import FEWEST_CLASSES, GALLERY, QUERY, TEST, TRAIN, Fold, held_out_classes
 from idml.models.embedder import Embedder
-from idml.models.heads import UncertaintyForm
 from idml.objective import Objective
 from idml.training.config import Config
 
@@ -58,13 +57,6 @@ def check_can_be_scored(kind: str, labels: Int[Tensor, " n"], gallery: Int[Tenso
 def build_model(config: Config) -> Embedder:
     """The network that a config describes, with the weights it starts from."""
     model = config.model
-    form = UncertaintyForm(
-        normalise=model.uncertainty_normalise,
-        gradient_scale=model.uncertainty_gradient,
-        starting_level=model.uncertainty_level,
-        starts_equal=model.uncertainty_starts_equal,
-        kind=model.uncertainty,
-    )
     built = Embedder(
         model.backbone,
         dim=model.dim,
@@ -74,7 +66,7 @@ def build_model(config: Config) -> Embedder:
         frozen_batch_norm=model.frozen_batch_norm,
         frozen_layers=model.frozen_layers,
         semantic_normalise=model.semantic_normalise,
-        form=form,
+        form=model.form,
         image_size=config.data.scored_size,
     )
     only = built.backbone.only_size

@@ -110,22 +110,19 @@ def read_setting(name: str, value: Any) -> Any:
     return read_option(name, key, value) if key else read(name, value, typing.get_type_hints(PARTS[place])[leaf])
 
 
-LEARNED = {  # what uncertainty that is drawn at random has no use for
-    "model": ["uncertainty_normalise", "uncertainty_gradient", "uncertainty_starts_equal"],
-    "objective": ["taught_by"],
-    "optimiser": ["uncertainty_factor"],
-}
-
-
 def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as a dict, where leaves that have no effect, without uncertainty or mixed images, are the defaults."""
+    """A config as a dict, where leaves that have no effect, without uncertainty that learns or mixed images, are the
+    defaults.
+    """
     idle: dict[str, Iterable[str]] = {}
     if not values["objective"]["introspective"]:
         idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
         idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
     elif values["model"].get("uncertainty") == "random":
-        idle |= LEARNED
+        idle["model"] = ["uncertainty_normalise", "uncertainty_gradient", "uncertainty_starts_equal"]
+        idle["objective"] = [] if values["objective"].get("learn_proxy_uncertainty") else ["taught_by"]
+        idle["optimiser"] = ["uncertainty_factor"]
     loss = LOSSES.get(values["objective"]["loss"])
     idle["mixing"] = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
     found = {}

@@ -108,8 +108,11 @@ def gradient_norms(groups: Mapping[str, list[nn.Parameter]]) -> dict[str, Tensor
     return norms
 
 
-def warnings(means: Mapping[str, float]) -> list[str]:
-    """What is wrong with the uncertainty in this epoch, in words; nothing, if it is well."""
+def warnings(means: Mapping[str, float], *, may_be_equal: bool = False) -> list[str]:
+    """What is wrong with the uncertainty in this epoch, in words; nothing, if it is well.
+
+    may_be_equal: levels of all images, since they were so at the start, or are meant to be.
+    """
     told = []
     level = means.get("level_clean")
     if level is None:
@@ -131,7 +134,7 @@ def warnings(means: Mapping[str, float]) -> list[str]:
             f"uncertainty makes the loss larger, {with_it:.3g} where it is {without:.3g} without: it learns too fast. "
             "Lower uncertainty_factor."
         )
-    if means.get("level_deviation", math.inf) < COLLAPSED * level:
+    if not may_be_equal and means.get("level_deviation", math.inf) < COLLAPSED * level:
         told.append(
             f"the level has collapsed: {level:.3g} for all images. "
             "Mix images (mixing=mixup), or raise uncertainty_factor."

@@ -242,7 +242,9 @@ class Run:
         if is_last or self._since_saved() > min(SHORT_EPOCH, 60 * run.checkpoint_minutes):
             self._save(LAST, following)
         self.watch.epoch(record)
-        for warning in health.warnings(means):
+        model = self.config.model
+        may_be_equal = model.uncertainty_starts_equal or model.uncertainty == "common"
+        for warning in health.warnings(means, may_be_equal=may_be_equal):
             self.watch.say(f"warning, epoch {place.epoch + 1}: {warning}")
         return following
 

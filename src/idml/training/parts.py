@@ -10,7 +10,7 @@ from idml.data.splits import check_validation_split
 from idml.distances import Introspective
 from idml.errors import unknown_name
 from idml.losses import LOSSES
-from idml.models.heads import UncertaintyKind
+from idml.models.heads import UncertaintyForm, UncertaintyKind
 from idml.models.preprocessing import resized
 from idml.training.reading import check_above_0, check_at_least, check_options
 
@@ -98,6 +98,21 @@ class ModelConfig:
         check_at_least(self, 1, "dim", "uncertainty_dim")
         check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
         check_above_0(self, "uncertainty_level")
+        if self.uncertainty_starts_equal and self.uncertainty_level is None:
+            raise ValueError(
+                "uncertainty_starts_equal needs an uncertainty_level, which all images start with: give a number."
+            )
+
+    @property
+    def form(self) -> UncertaintyForm:
+        """How the uncertainty layer is attached."""
+        return UncertaintyForm(
+            normalise=self.uncertainty_normalise,
+            gradient_scale=self.uncertainty_gradient,
+            starting_level=self.uncertainty_level,
+            starts_equal=self.uncertainty_starts_equal,
+            kind=self.uncertainty,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,8 +120,9 @@ class ObjectiveConfig:
     """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
 
     distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning;
-    "centred" leaves pairs of mean uncertainty at their plain distance: what counts is who is more ambiguous.
-    taught_by: "positives" lets uncertainty learn from positive pairs alone, how far they are apart.
+    "centred" leaves pairs of mean uncertainty at the distance of certain images: what counts is who is more ambiguous.
+    taught_by: "positives" lets uncertainty learn from positive pairs alone, how far they are apart; take centred
+    distances with it, for in others nothing holds uncertainty back.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
