@@ -237,8 +237,8 @@ def trial(
             means.add({"loss": step.loss})
             if isinstance(objective.distance, Introspective):
                 compared, pairs = objective.compared(step.original), objective.pairs(batch.labels)
-                of_mixed = {"mixed": step.mixed, "is_centred": objective.is_centred}
-                means.add(health.doubts(step.original, compared, pairs, objective.distance, **of_mixed))
+                how = {"mixed": step.mixed, "is_centred": objective.is_centred}
+                means.add(health.doubts(step.original, compared, pairs, objective.distance, **how))
         record = {"epoch": epoch, **means.read()}
         if epoch % VALIDATE_EVERY == 0 or epoch == config.run.epochs:
             with average.in_place():
