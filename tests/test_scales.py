@@ -392,7 +392,7 @@ def test_proxies_that_are_uncertain_are_taught_by_positives_too():
     assert (taught[2:] == 0).all()
 
 
-@pytest.mark.parametrize("loss", ["contrastive", "proxy_anchor"])
+@pytest.mark.parametrize("loss", ["multi_similarity", "proxy_anchor"])
 def test_positives_teach_in_the_same_way_where_images_are_mixed(loss):
     """Shares of 1 mix nothing: the loss is that of both batches, and so is what it teaches."""
     original, other = some_embedding(), some_embedding(2.0, seed=1)
@@ -403,6 +403,8 @@ def test_positives_teach_in_the_same_way_where_images_are_mixed(loss):
     for embedding in (original, other):
         for one, two in zip(gradients(together, embedding), gradients(apart, embedding), strict=True):
             torch.testing.assert_close(one, two)
+    by_all = objective(loss, "shrunken").with_mixed(original, LABELS, other, LABELS.roll(1), 1.0)
+    assert not torch.allclose(gradients(by_all, other)[1], gradients(together, other)[1])
 
 
 def test_a_plain_distance_teaches_nobody():
