@@ -166,6 +166,16 @@ def test_runs_of_one_arm_differ_in_their_seeds_alone():
     assert arm_identity(line(seed=0)) != arm_identity(line(config=recipe("digits-plain")))
 
 
+def test_a_rate_that_was_computed_is_the_rate_that_was_written():
+    computed, written, other = (
+        line(config=recipe("digits").with_changes({"uncertainty_factor": factor, "crop_scale": (share, 1.0)}))
+        for factor, share in ((1e-7 / 1e-5, 0.1 + 0.2), (0.01, 0.3), (0.0100001, 0.3))
+    )
+    assert computed["config"] != written["config"]
+    for made in (arm_identity, lambda run: identity(run["config"], "", "")):
+        assert made(computed) == made(written) != made(other)
+
+
 def test_numbers_without_meaning_become_null(tmp_path):
     lab = Lab(tmp_path / "log.jsonl")
     lab.append(line(scores={"map_at_r": float("nan")}, epochs=[{"epoch": 1, "loss": float("inf")}]))

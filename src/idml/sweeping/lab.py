@@ -24,6 +24,7 @@ Line = dict[str, Any]
 NEEDED = ("arm", "seed", "split", "data", "config")
 WITHOUT_RESULT: Line = {"scores": {}, "epochs": [], "stopped": None, "error": None, "seconds": 0.0}
 BEGINNING = b'{"arm": '  # of each line, by which a torn one is told from what is no log at all
+DIGITS = 12  # of a number in what makes two runs the same: a rate of 1e-7 / 1e-5 is one of 0.01
 FOLDERS = re.compile(r"(?<![\w.~])~?(?:/[^/\s:'\"]+)+/")  # of an absolute path in a sentence
 
 
@@ -106,8 +107,17 @@ def identity(config: Mapping[str, Any], data: str, split: str) -> str:
 
 
 def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
+    """With the defaults of settings that it lacks, and without the last digits of numbers that were computed."""
     defaults = _defaults()
-    return {part: {**defaults.get(part, {}), **config.get(part, {})} for part in {*defaults, *config}}
+    return {part: _rounded({**defaults.get(part, {}), **config.get(part, {})}) for part in {*defaults, *config}}
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, Mapping):
+        return {name: _rounded(item) for name, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value
 
 
 @cache
