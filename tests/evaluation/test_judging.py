@@ -63,6 +63,11 @@ def test_all_scores_equal_loops_and_scikit_learn(distance):
     assert scores.queries is not None
     assert scores.queries.nearest is not None
     assert scores.queries.nearest.tolist() == [row[0] for row in order]
+    ways = torch.nn.functional.normalize(embedding.semantic.double())
+    distance_to_nearest = [float((ways[i] - ways[row[0]]).norm()) for i, row in enumerate(order)]
+    assert found.r_auroc_of_distance == pytest.approx(roc_auc_score(is_wrong, distance_to_nearest))
+    assert scores.queries.confidence is not None
+    assert found.r_auroc_of_confidence == pytest.approx(roc_auc_score(is_wrong, -scores.queries.confidence.numpy()))
 
 
 @given(seed=st.integers(0, 1000), memory=st.sampled_from([1, 10_000, 1 << 30]))
@@ -144,6 +149,8 @@ def test_images_known_to_be_certain_have_level_zero():
     assert scores.uncertainty is not None
     assert scores.uncertainty.mean_level == 0
     assert scores.uncertainty.r_auroc == pytest.approx(0.5)
+    without = scores.uncertainty.r_auroc_of_distance
+    assert without != pytest.approx(0.5)  # for there are distances still
     assert scores.uncertainty.correlation is None
 
 

@@ -204,7 +204,13 @@ def test_lines_with_settings_that_are_no_more_are_read():
         ),
         (
             ["uncertainty=random"],
-            ["uncertainty_factor=3", "uncertainty_starts_equal=true", "taught_by=positives", "uncertainty_gradient=1"],
+            [
+                "uncertainty_factor=3",
+                "uncertainty_starts_equal=true",
+                "uncertainty_noise=0.5",
+                "taught_by=positives",
+                "uncertainty_gradient=1",
+            ],
         ),
         (["mixing=none"], ["mixed_weight=0.5", "concentration=3", "mixed_from=others"]),
         (["mixed_against=all"], ["mixed_weight=0.5"]),

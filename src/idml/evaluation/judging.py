@@ -176,7 +176,8 @@ def _with_doubts(
             confidence[judged] = cross_fitted_confidence(
                 alpha[judged], beta[judged], found.is_right[judged], labels[judged], seed=seed
             )
-    return replace(found, level=comparison.queries.level, nearest=neighbour, confidence=confidence), calibration
+    level = comparison.queries.level
+    return replace(found, level=level, nearest=neighbour, distance=alpha, confidence=confidence), calibration
 
 
 def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
@@ -191,16 +192,20 @@ def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Fl
 
 def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
     assert found.level is not None
+    assert found.distance is not None
     level, is_wrong = found.level.double(), ~found.is_right
     statistics: dict[str, Statistic] = {
         "mean_level": partial(_mean, level),
         "r_auroc": _among(found.is_judged, r_auroc, level, is_wrong),
+        "r_auroc_of_distance": _among(found.is_judged, r_auroc, found.distance, is_wrong),
+        "r_auroc_of_confidence": _unknown,
         "aurc": _among(found.is_judged, aurc, level, is_wrong),
         "excess_aurc": _among(found.is_judged, excess_aurc, level, is_wrong),
         "spearman": _among(found.is_judged, spearman, level, found.average_precision),
-        "calibration_error": lambda counts: counts.new_full((len(counts),), torch.nan),
+        "calibration_error": _unknown,
     }
     if found.confidence is not None:
+        statistics["r_auroc_of_confidence"] = _among(found.is_judged, r_auroc, -found.confidence, is_wrong)
         error = _among(found.is_judged, expected_calibration_error, found.confidence, found.is_right)
         statistics["calibration_error"] = error
     return statistics
@@ -226,6 +231,10 @@ def _nested(shares: dict[str, float]) -> dict[str, dict[float, float]]:
         kind, degree = name.removeprefix(RISES).rsplit("/", 1)
         nested.setdefault(kind, {})[float(degree)] = share
     return nested
+
+
+def _unknown(counts: Float[Tensor, "b n"]) -> Float[Tensor, " b"]:
+    return counts.new_full((len(counts),), torch.nan)
 
 
 def _mean(values: Shaped[Tensor, " n"], counts: Float[Tensor, "b n"]) -> Float[Tensor, " b"]:

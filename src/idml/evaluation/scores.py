@@ -38,10 +38,14 @@ class UncertaintyScores:
 
     NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all
     queries, for use elsewhere; `calibration_error` is that of confidences fitted on other classes.
+    r_auroc_of_distance: of what is known without a level, the distance to the nearest image; r_auroc_of_confidence: of
+    both together.
     """
 
     mean_level: float
     r_auroc: float
+    r_auroc_of_distance: float
+    r_auroc_of_confidence: float
     aurc: float
     excess_aurc: float
     spearman: float
@@ -60,7 +64,8 @@ class Queries:
     average_precision_at_r: Float[Tensor, " q"]
     average_precision: Float[Tensor, " q"]
     level: Float[Tensor, " q"] | None = None
-    nearest: Int[Tensor, " q"] | None = None  # known where there is uncertainty
+    nearest: Int[Tensor, " q"] | None = None  # known where there is uncertainty, and so is α to it
+    distance: Float[Tensor, " q"] | None = None
     confidence: Float[Tensor, " q"] | None = None
 
     @property
@@ -127,6 +132,8 @@ class Scores:
             return []
         rows = [
             Row("r_auroc", "R-AUROC", found.r_auroc, None),
+            Row("r_auroc_of_distance", "R-AUROC, nearest distance", found.r_auroc_of_distance, None),
+            Row("r_auroc_of_confidence", "R-AUROC, confidence", found.r_auroc_of_confidence, None),
             Row("aurc", "AURC", found.aurc, None, lower_is_better=True),
             Row("excess_aurc", "excess AURC", found.excess_aurc, None, lower_is_better=True),
             Row("spearman", "Spearman, level and AP", found.spearman, None, lower_is_better=True, is_share=False),

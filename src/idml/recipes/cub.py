@@ -4,7 +4,7 @@
 
 Each is introspective with Mixup, the row "both" of a table; softmax alone is not mixed. The other rows are one setting
 away: `mixing=none` is "+ introspective", `introspective=false` is "+ Mixup", and `Config.plain` (names that end in
--plain) is the baseline. Leave `weights` out for timm's own.
+-plain) is the baseline; with softmax `mixing=mixup introspective=false` is "+ Mixup". Leave `weights` out for timm's.
 
 Rates, epochs and averaging were chosen for the plain losses, on validation classes, the size of scored crops
 on five folds (RESULTS.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen features
@@ -24,7 +24,7 @@ TAUGHT_BY_POSITIVES = {
     "taught_by": "positives",
     "uncertainty_level": 1.0,
     "uncertainty_starts_equal": True,
-    "uncertainty_rate": 1e-7,  # at ten times as much levels spread until they harm
+    "uncertainty_rate": 1e-7,  # at ten times as much levels spread until they harm most losses
 }
 OTHERS = {"mixed_from": "others", "mixed_against": "all", "concentration": 0.1}  # hardly mixed: a larger batch
 
@@ -94,7 +94,7 @@ def triplet() -> Config:
 def multi_similarity() -> Config:
     """Multi-similarity with its mining; to know errors costs it half a point of MAP@R.
 
-    Test: plain 67.4 ± 0.5 / 24.9 ± 0.4 (13 s), both 66.9 ± 0.8 / 24.4 ± 0.3 (21 s; R-AUROC 0.64).
+    Test: plain 67.4 ± 0.5 / 24.9 ± 0.4 (13 s), both 67.0 ± 0.8 / 24.4 ± 0.2 (21 s; R-AUROC 0.64).
     """
     return _pairs_taught_by_positives("multi_similarity", **OTHERS)
 
@@ -102,7 +102,7 @@ def multi_similarity() -> Config:
 def fast_ap() -> Config:
     """FastAP: average precision on soft histograms; what gains most from both. β is the sum of lengths.
 
-    Test: plain 65.5 ± 0.2 / 25.3 ± 0.2 (9 s), introspective 67.2 ± 0.3 / 25.6 ± 0.1 (3 seeds, 10 s), both 67.1 ± 0.2 /
+    Test: plain 65.5 ± 0.2 / 25.3 ± 0.2 (9 s), introspective 67.2 ± 0.3 / 25.6 ± 0.2 (3 seeds, 10 s), both 67.1 ± 0.2 /
     26.1 ± 0.2 (14 s; R-AUROC 0.60, mixed AUROC 0.96).
     """
     return _with_pairs(

@@ -57,6 +57,8 @@ SCORES: dict[str, Score] = {
     "map_at_r_at_image_size": Score("MAP@R at image_size"),
     "nmi": Score("NMI"),
     "r_auroc": Score("R-AUROC"),
+    "r_auroc_of_distance": Score("R-AUROC, nearest distance"),
+    "r_auroc_of_confidence": Score("R-AUROC, confidence"),
     "aurc": Score("AURC", lower_is_better=True),
     "mixed_auroc": Score("mixed AUROC"),
     "level_clean": Score("level", is_share=False, is_chosen_by=False),

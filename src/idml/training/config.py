@@ -120,7 +120,8 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
     elif values["model"].get("uncertainty") == "random":
-        idle["model"] = ["uncertainty_normalise", "uncertainty_gradient", "uncertainty_starts_equal"]
+        felt = ("uncertainty", "uncertainty_dim", "uncertainty_level")
+        idle["model"] = [name for name in values["model"] if name.startswith("uncertainty") and name not in felt]
         idle["objective"] = [] if values["objective"].get("learn_proxy_uncertainty") else ["taught_by"]
         idle["optimiser"] = ["uncertainty_factor"]
     loss = LOSSES.get(values["objective"]["loss"])

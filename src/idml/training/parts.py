@@ -93,10 +93,12 @@ class ModelConfig:
     uncertainty_gradient: float = 0.1
     uncertainty_level: float | None = 0.1  # mean level at the start
     uncertainty_starts_equal: bool = False  # all images have that level at the start
+    uncertainty_noise: float = 0.0  # 0 to 1: by how much, at most, uncertainty is changed at random in each step
 
     def __post_init__(self):
         check_at_least(self, 1, "dim", "uncertainty_dim")
         check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
+        check_between("uncertainty_noise", self.uncertainty_noise, 0.0, 1.0)
         check_above_0(self, "uncertainty_level")
         if self.uncertainty_starts_equal and self.uncertainty_level is None:
             raise ValueError(
@@ -111,6 +113,7 @@ class ModelConfig:
             gradient_scale=self.uncertainty_gradient,
             starting_level=self.uncertainty_level,
             starts_equal=self.uncertainty_starts_equal,
+            noise=self.uncertainty_noise,
             kind=self.uncertainty,
         )
 

@@ -21,6 +21,8 @@ MEANINGS = {
     "ami": "the same, less what chance knows",
     "f1": "pairs of images in one cluster against pairs in one class",
     "r_auroc": "a wrong query has a higher level than a right one",
+    "r_auroc_of_distance": "it is farther from its nearest image: what is known without a level",
+    "r_auroc_of_confidence": "it has a lower confidence, by distance and uncertainty",
     "aurc": "errors among accepted queries, over all shares accepted by rising level",
     "excess_aurc": "what AURC has more than the best order",
     "spearman": "rank correlation of the level with what a query achieves",
@@ -32,6 +34,8 @@ MEANINGS = {
 }
 WHY_NOT = {
     "r_auroc": "needs right and wrong queries",
+    "r_auroc_of_distance": "needs right and wrong queries",
+    "r_auroc_of_confidence": "needs right and wrong queries, of several classes",
     "spearman": "needs levels, and precisions, that differ",
     "calibration_error": "needs queries of several classes",
 }
