@@ -93,6 +93,7 @@ class UncertaintyHead(nn.Module):
         return nn.functional.normalize(uncertainty) * level
 
     def _noisy(self, uncertainty: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
+        """With the gradient of uncertainty without noise: multiplied too, it would teach the draws to a slow layer."""
         drawn = torch.rand(len(uncertainty), 1, device=uncertainty.device, dtype=uncertainty.dtype)
         return uncertainty + self.form.noise * (2 * drawn - 1) * uncertainty.detach()
 
