@@ -230,7 +230,9 @@ def trial(
         model.train()
         means = health.Averages()
         for batch in batches(features, config, epoch, generator):
-            step = loss_and_gradients(model, objective, batch, config.mixing, level_prior=config.objective.level_prior)
+            aims = config.objective
+            options = {"level_prior": aims.level_prior, "noise": aims.uncertainty_noise, "generator": generator}
+            step = loss_and_gradients(model, objective, batch, config.mixing, **options)
             optimiser.step()
             optimiser.zero_grad()
             average.update()

@@ -86,8 +86,8 @@ def test_each_confidence_comes_from_other_classes():
     """Turning the answers of one class round changes all confidences but those of its own fold."""
     alpha, beta, is_right = queries()
     groups = torch.arange(400) % 10
-    before = cross_fitted_confidence(alpha, beta, is_right, groups, folds=10)
-    after = cross_fitted_confidence(alpha, beta, is_right ^ (groups == 3), groups, folds=10)
+    before = cross_fitted_confidence(alpha, beta, is_right, groups, folds=10).confidence
+    after = cross_fitted_confidence(alpha, beta, is_right ^ (groups == 3), groups, folds=10).confidence
     assert ((before == after) == (groups == 3)).all()
     others = groups != 3
     truth = Calibration.fit(alpha[others], beta[others], is_right[others]).confidence(alpha, beta)
@@ -98,10 +98,12 @@ def test_folds_are_of_whole_classes_and_drawn_by_the_seed():
     alpha, beta, is_right = queries()
     groups = torch.arange(400) % 7 * 100
     first, again, other = (cross_fitted_confidence(alpha, beta, is_right, groups, seed=seed) for seed in (0, 0, 1))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    assert torch.equal(first.confidence, again.confidence)
+    assert not torch.equal(first.confidence, other.confidence)
+    assert all(len(first.fold[groups == group].unique()) == 1 for group in groups.unique())
+    assert first.fold.unique().tolist() == [0, 1, 2, 3, 4]
     few = cross_fitted_confidence(alpha, beta, is_right, groups % 2 + groups // 400, folds=5)
-    assert few.isfinite().all()
+    assert few.confidence.isfinite().all()
 
 
 def naive_error(confidence: list[float], is_right: list[bool], bins: int) -> float:
@@ -142,7 +144,7 @@ def test_with_counts_the_error_is_that_of_the_set_with_its_rows_repeated(given, 
 
 def test_honest_confidence_has_a_small_error_and_overconfidence_a_large_one():
     alpha, beta, is_right = queries(20_000)
-    honest = cross_fitted_confidence(alpha, beta, is_right, torch.arange(20_000) % 50)
+    honest = cross_fitted_confidence(alpha, beta, is_right, torch.arange(20_000) % 50).confidence
     assert expected_calibration_error(honest, is_right) < 0.02
     assert expected_calibration_error(torch.ones(20_000), is_right).item() == pytest.approx(
         1 - is_right.double().mean().item()

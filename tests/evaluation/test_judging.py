@@ -14,6 +14,7 @@ import idml
 from idml import Embedding, evaluate
 from idml.distances import Introspective
 from idml.evaluation.calibration import Calibration
+from idml.evaluation.uncertainty import r_auroc_within
 
 
 def blobs(images: int = 60, classes: int = 5, *, seed: int = 0, noise: float = 0.8) -> tuple[Embedding, torch.Tensor]:
@@ -66,8 +67,8 @@ def test_all_scores_equal_loops_and_scikit_learn(distance):
     ways = torch.nn.functional.normalize(embedding.semantic.double())
     distance_to_nearest = [float((ways[i] - ways[row[0]]).norm()) for i, row in enumerate(order)]
     assert found.r_auroc_of_distance == pytest.approx(roc_auc_score(is_wrong, distance_to_nearest))
-    assert scores.queries.confidence is not None
-    assert found.r_auroc_of_confidence == pytest.approx(roc_auc_score(is_wrong, -scores.queries.confidence.numpy()))
+    keys = [row.key for row in scores.rows()]
+    assert keys[keys.index("r_auroc") + 1 :][:2] == ["r_auroc_of_distance", "r_auroc_of_confidence"]
 
 
 @given(seed=st.integers(0, 1000), memory=st.sampled_from([1, 10_000, 1 << 30]))
@@ -149,9 +150,38 @@ def test_images_known_to_be_certain_have_level_zero():
     assert scores.uncertainty is not None
     assert scores.uncertainty.mean_level == 0
     assert scores.uncertainty.r_auroc == pytest.approx(0.5)
-    without = scores.uncertainty.r_auroc_of_distance
-    assert without != pytest.approx(0.5)  # for there are distances still
+    assert scores.uncertainty.r_auroc_of_distance > 0.55  # for there are distances still
     assert scores.uncertainty.correlation is None
+    found = scores.queries
+    assert found is not None
+    assert found.alpha is not None
+    assert found.fold is not None
+    inside_folds = r_auroc_within(found.alpha, ~found.is_right, found.fold)  # all that a confidence can know here
+    assert scores.uncertainty.r_auroc_of_confidence == pytest.approx(inside_folds.item())
+
+
+def test_what_tells_errors_looks_at_queries_that_are_judged():
+    embedding, labels = blobs()
+    wide = Embedding(torch.nn.functional.pad(embedding.semantic, (0, 3)), embedding.uncertainty)
+    lone = Embedding(torch.eye(11)[8:], torch.ones(3, 4))  # at right angles to all others, and nobody's nearest
+    every = (Embedding.cat([wide, lone]), torch.cat([labels, torch.arange(5, 8)]))
+    alone, among = (evaluate(*some, clustering=False, resamples=0).uncertainty for some in ((wide, labels), every))
+    assert alone is not None
+    assert among is not None
+    for name in ("r_auroc", "r_auroc_of_distance", "r_auroc_of_confidence"):
+        assert getattr(among, name) == pytest.approx(getattr(alone, name), abs=1e-9)
+
+
+def test_a_confidence_that_is_given_is_in_order_over_all_queries():
+    embedding, labels = blobs()
+    first = evaluate(embedding, labels, clustering=False, resamples=0)
+    assert first.uncertainty is not None
+    given = evaluate(embedding, labels, clustering=False, resamples=0, calibration=first.uncertainty.calibration)
+    assert given.uncertainty is not None
+    assert given.queries is not None
+    assert given.queries.confidence is not None
+    expected = roc_auc_score(~given.queries.is_right, -given.queries.confidence)
+    assert given.uncertainty.r_auroc_of_confidence == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ">f4"])

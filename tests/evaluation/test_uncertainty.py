@@ -9,7 +9,15 @@ from scipy.stats import spearmanr
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, risk_coverage, share_that_rises, spearman
+from idml.evaluation.uncertainty import (
+    aurc,
+    excess_aurc,
+    r_auroc,
+    r_auroc_within,
+    risk_coverage,
+    share_that_rises,
+    spearman,
+)
 
 
 @st.composite
@@ -74,6 +82,23 @@ def test_r_auroc_is_the_share_of_pairs_in_the_right_order(given):
 
 def naive_risks(is_wrong: list[bool]) -> list[float]:
     return [sum(is_wrong[:k]) / k for k in range(1, len(is_wrong) + 1)]
+
+
+def test_within_groups_only_their_own_pairs_count():
+    generator = torch.Generator().manual_seed(0)
+    level, is_wrong = torch.randint(9, (60,), generator=generator).double(), torch.rand(60, generator=generator) < 0.3
+    groups = torch.randint(4, (60,), generator=generator)
+    pairs = [
+        (1.0 if level[i] > level[j] else 0.5 if level[i] == level[j] else 0.0)
+        for i in range(60)
+        for j in range(60)
+        if is_wrong[i] and not is_wrong[j] and groups[i] == groups[j]
+    ]
+    assert r_auroc_within(level, is_wrong, groups).item() == pytest.approx(sum(pairs) / len(pairs), abs=1e-12)
+    counts = torch.randint(3, (2, 60), generator=generator).double()
+    for score, row in zip(r_auroc_within(level, is_wrong, groups, counts), counts, strict=True):
+        repeated = (side.repeat_interleave(row.long()) for side in (level, is_wrong, groups))
+        torch.testing.assert_close(score, r_auroc_within(*repeated))
 
 
 @given(given=answers())

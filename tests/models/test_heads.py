@@ -63,29 +63,6 @@ def test_all_images_can_start_with_one_uncertainty(is_training):
     assert spread.std() > 0.01
 
 
-def test_noise_changes_lengths_in_training_by_so_much_at_most_and_evenly_about_the_level():
-    head = UncertaintyHead(32, 8, form=form(starting_level=0.3, starts_equal=True, noise=0.5))
-    still = head.eval()(features())
-    noisy = torch.cat([head.train()(features()) for _ in range(200)])
-    factor = noisy.norm(dim=1) / 0.3
-    assert torch.equal(still, still[:1].expand_as(still))
-    torch.testing.assert_close(nn.functional.normalize(noisy), nn.functional.normalize(still).repeat(200, 1))
-    assert 0.5 <= factor.min() < 0.51
-    assert 1.49 < factor.max() <= 1.5
-    assert factor.mean().item() == pytest.approx(1, abs=0.02)
-
-
-def test_gradients_do_not_feel_the_noise():
-    found = []
-    for noise in (0.0, 1.0):
-        torch.manual_seed(0)
-        head = UncertaintyHead(32, 8, form=form(noise=noise))
-        head(features()).sum().backward()
-        found.append(head.linear.weight.grad)
-    torch.testing.assert_close(*found)
-    assert found[0].abs().sum() > 0
-
-
 def test_what_tells_images_apart_that_started_equal_is_learned():
     head = UncertaintyHead(32, 8, form=form(starting_level=0.3, starts_equal=True))
     seen = features(1.0)
@@ -222,8 +199,6 @@ def test_mistakes_are_named():
         form(gradient_scale=1.5)
     with pytest.raises(ValueError, match="starting_level is -1"):
         form(starting_level=-1.0)
-    with pytest.raises(ValueError, match="noise is 1.5"):
-        form(noise=1.5)
     with pytest.raises(ValueError, match="starts_equal needs a starting_level"):
         form(starts_equal=True)
     with pytest.raises(ValueError, match="unknown kind of uncertainty 'comon': did you mean 'common'?"):

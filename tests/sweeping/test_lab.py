@@ -168,8 +168,12 @@ def test_runs_of_one_arm_differ_in_their_seeds_alone():
 
 def test_a_rate_that_was_computed_is_the_rate_that_was_written():
     computed, written, other = (
-        line(config=recipe("digits").with_changes({"uncertainty_factor": factor, "crop_scale": (share, 1.0)}))
-        for factor, share in ((1e-7 / 1e-5, 0.1 + 0.2), (0.01, 0.3), (0.0100001, 0.3))
+        line(config=recipe("digits").with_changes({"uncertainty_factor": factor, "crop_scale": (share, 1.0)} | options))
+        for factor, share, options in (
+            (1e-7 / 1e-5, 0.1 + 0.2, {"loss_options.margin": 0.1 + 0.2}),
+            (0.01, 0.3, {"loss_options.margin": 0.3}),
+            (0.01 + 1e-11, 0.3, {"loss_options.margin": 0.3}),
+        )
     )
     assert computed["config"] != written["config"]
     for made in (arm_identity, lambda run: identity(run["config"], "", "")):
@@ -200,17 +204,12 @@ def test_lines_with_settings_that_are_no_more_are_read():
                 "uncertainty_level=none",
                 "distance_scale=relative",
                 "taught_by=positives",
+                "uncertainty_noise=0.5",
             ],
         ),
         (
             ["uncertainty=random"],
-            [
-                "uncertainty_factor=3",
-                "uncertainty_starts_equal=true",
-                "uncertainty_noise=0.5",
-                "taught_by=positives",
-                "uncertainty_gradient=1",
-            ],
+            ["uncertainty_factor=3", "uncertainty_starts_equal=true", "taught_by=positives", "uncertainty_gradient=1"],
         ),
         (["mixing=none"], ["mixed_weight=0.5", "concentration=3", "mixed_from=others"]),
         (["mixed_against=all"], ["mixed_weight=0.5"]),

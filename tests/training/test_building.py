@@ -66,9 +66,6 @@ def test_the_network_is_built_as_the_config_says():
     equal = build_model(recipe("digits").with_changes(["uncertainty_starts_equal=true", "uncertainty_level=0.4"]))
     levels = equal.heads(torch.rand(3, equal.heads.features)).level
     torch.testing.assert_close(levels, torch.full((3,), 0.4))
-    noisy = build_model(recipe("digits").with_changes(["uncertainty_noise=0.25"]))
-    assert noisy.heads.uncertainty is not None
-    assert noisy.heads.uncertainty.form.noise == 0.25
 
 
 @pytest.mark.parametrize("teacher", ["all", "positives"])

@@ -17,6 +17,7 @@ VARIANTS = {
     "cutmix of others": ["mixing=cutmix", "mixed_from=others"],
     "cutmix": ["mixing=cutmix", "loss=contrastive", "per_class=5"],
     "features": ["mixing=features", "average=0.9"],
+    "noise": ["mixing=mixup", "uncertainty_noise=0.5", "uncertainty_level=1"],
     "statistics": ["frozen_batch_norm=false", "validation_half=second"],
 }
 RUN = """

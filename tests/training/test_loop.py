@@ -380,7 +380,13 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(cache, tmp_path)
 
 @pytest.mark.parametrize(
     ("steps", "changes"),
-    [(3, ["average=0.9"]), (8, ["average=0.9"]), (7, ["accumulate=2", "loss=margin"]), (6, ["validation_half=first"])],
+    [
+        (3, ["average=0.9"]),
+        (8, ["average=0.9"]),
+        (7, ["accumulate=2", "loss=margin"]),
+        (6, ["validation_half=first"]),
+        (5, ["uncertainty_noise=0.5", "uncertainty_level=1"]),
+    ],
 )
 def test_an_interrupted_run_ends_as_one_that_was_not_and_its_log_too(cache, tmp_path, monkeypatch, steps, changes):
     monkeypatch.setattr(loop, "LOOK_EVERY", 1)

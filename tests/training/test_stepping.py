@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from idml import Objective
+from idml import Embedding, Objective
 from idml.data.mixing import mixup
 from idml.distances import Introspective
 from idml.losses import contrastive_loss, proxy_nca_loss
@@ -12,7 +12,7 @@ from idml.models.heads import LITERAL, Heads
 from idml.pairs import Pairs, pairs_between, pairs_within
 from idml.training.feeding import Batch
 from idml.training.parts import MixingConfig
-from idml.training.stepping import loss_and_gradients
+from idml.training.stepping import loss_and_gradients, loss_of, with_noise
 
 CLASSES = 4
 
@@ -223,6 +223,53 @@ def test_the_prior_adds_the_mean_squared_level_of_all_images():
     assert batch.mixed is not None
     level = model(torch.cat([batch.images, batch.mixed])).level
     torch.testing.assert_close(with_prior - without, 0.5 * level.square().mean().detach())
+
+
+def test_noise_multiplies_each_uncertainty_by_a_number_of_its_own():
+    uncertainty = torch.randn(4000, 5)
+    embedding = Embedding(torch.randn(4000, 3), uncertainty)
+    found = with_noise(embedding, 0.5, generator=torch.Generator().manual_seed(0))
+    factor = found.level / embedding.level
+    assert found.semantic is embedding.semantic
+    torch.testing.assert_close(found.uncertainty, factor[:, None] * uncertainty)
+    assert 0.5 <= factor.min() < 0.51
+    assert 1.49 < factor.max() <= 1.5
+    assert factor.mean().item() == pytest.approx(1, abs=0.02)
+    assert factor.std().item() == pytest.approx(0.5 / 3**0.5, abs=0.02)
+    again, other = (with_noise(embedding, 0.5, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    torch.testing.assert_close(again.uncertainty, found.uncertainty)
+    assert not torch.equal(other.level, found.level)
+
+
+def test_the_number_that_noise_multiplies_by_does_not_scale_gradients():
+    uncertainty = torch.randn(6, 5, requires_grad=True)
+    found = with_noise(Embedding(torch.randn(6, 3), uncertainty), 1.0).uncertainty
+    assert found is not None
+    found.sum().backward()
+    torch.testing.assert_close(uncertainty.grad, torch.ones(6, 5))
+
+
+def test_certain_images_and_no_noise_stay_as_they_are():
+    semantic = Embedding(torch.randn(6, 3))
+    uncertain = Embedding(torch.randn(6, 3), torch.randn(6, 5))
+    assert with_noise(semantic, 0.5) is semantic
+    assert with_noise(uncertain, 0.0) is uncertain
+
+
+@pytest.mark.parametrize("mixing", ["none", "mixup"])
+def test_a_step_with_noise_has_its_loss_and_leaves_embeddings_without(mixing):
+    batch, model = some_batch(mixing), Small()
+    objective = Objective("contrastive", Introspective(), num_classes=CLASSES)
+    options = {"noise": 0.7, "generator": torch.Generator().manual_seed(0)}
+    step = loss_and_gradients(model, objective, batch, MIXINGS["shares of the loss"], **options)
+    generator = torch.Generator().manual_seed(0)
+    clean = [model(images) for images in (batch.images, batch.mixed) if images is not None]
+    noisy = [with_noise(part, 0.7, generator=generator) for part in clean]
+    expected = loss_of(objective, noisy[0], noisy[1] if len(noisy) > 1 else None, batch, MIXINGS["shares of the loss"])
+    torch.testing.assert_close(step.loss, expected.detach())
+    torch.testing.assert_close(step.original.uncertainty, clean[0].uncertainty.detach())
+    if step.mixed is not None:
+        torch.testing.assert_close(step.mixed.uncertainty, clean[1].uncertainty.detach())
 
 
 def test_a_small_share_is_left_out_of_label_sets():

@@ -80,6 +80,15 @@ class Calibration:
         return cls(**values)
 
 
+class CrossFitted(NamedTuple):
+    """Confidences, and by which of several calibrations: a fold of easy classes is judged by harder ones, and the other
+    way round, so that the order of confidences of two folds says little.
+    """
+
+    confidence: Float[Tensor, " n"]
+    fold: Int[Tensor, " n"]
+
+
 def cross_fitted_confidence(
     alpha: Float[Tensor, " n"],
     beta: Float[Tensor, " n"],
@@ -88,7 +97,7 @@ def cross_fitted_confidence(
     *,
     folds: int = 5,
     seed: int = 0,
-) -> Float[Tensor, " n"]:
+) -> CrossFitted:
     """Each query's confidence, by a calibration on queries of other classes: an honest one.
 
     groups: the classes. Folds are made of whole classes, drawn by the seed; there are at most as many as classes.
@@ -106,7 +115,7 @@ def cross_fitted_confidence(
     for held in (fold == number for number in range(folds)):
         calibration = Calibration.fit(alpha[~held], beta[~held], is_right[~held])
         confidence[held] = calibration.confidence(alpha[held], beta[held])
-    return confidence
+    return CrossFitted(confidence, fold)
 
 
 def expected_calibration_error(

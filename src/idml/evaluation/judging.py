@@ -25,7 +25,7 @@ from idml.evaluation.neighbours import nearest
 from idml.evaluation.ranks import Ranks, ranks_of_positives
 from idml.evaluation.retrieval import average_precision, average_precision_at_r, is_found, r_precision
 from idml.evaluation.scores import Queries, Scores, UncertaintyScores
-from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, share_that_rises, spearman
+from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, r_auroc_within, share_that_rises, spearman
 from idml.numerics.products import directions
 from idml.progress import Progress, no_progress
 
@@ -166,18 +166,18 @@ def _with_doubts(
     neighbour = nearest(comparison, 1, memory=memory, shared=shared, progress=progress)[0][:, 0]
     alpha, beta = _alpha_and_beta(comparison.queries, comparison.gallery[neighbour])
     judged = found.is_judged
-    confidence = None
+    confidence, fold = None, torch.zeros_like(labels)
     if calibration is not None:
         confidence = calibration.confidence(alpha, beta)
     else:
         calibration = Calibration.fit(alpha[judged], beta[judged], found.is_right[judged])
         if len(labels[judged].unique()) > 1:
             confidence = torch.full_like(alpha, torch.nan)
-            confidence[judged] = cross_fitted_confidence(
+            confidence[judged], fold[judged] = cross_fitted_confidence(
                 alpha[judged], beta[judged], found.is_right[judged], labels[judged], seed=seed
             )
-    level = comparison.queries.level
-    return replace(found, level=level, nearest=neighbour, distance=alpha, confidence=confidence), calibration
+    doubts = {"level": comparison.queries.level, "nearest": neighbour, "alpha": alpha}
+    return replace(found, **doubts, confidence=confidence, fold=fold), calibration
 
 
 def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
@@ -192,23 +192,22 @@ def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Fl
 
 def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
     assert found.level is not None
-    assert found.distance is not None
+    assert found.alpha is not None
+    assert found.fold is not None
     level, is_wrong = found.level.double(), ~found.is_right
     statistics: dict[str, Statistic] = {
         "mean_level": partial(_mean, level),
         "r_auroc": _among(found.is_judged, r_auroc, level, is_wrong),
-        "r_auroc_of_distance": _among(found.is_judged, r_auroc, found.distance, is_wrong),
-        "r_auroc_of_confidence": _unknown,
+        "r_auroc_of_distance": _among(found.is_judged, r_auroc, found.alpha, is_wrong),
         "aurc": _among(found.is_judged, aurc, level, is_wrong),
         "excess_aurc": _among(found.is_judged, excess_aurc, level, is_wrong),
         "spearman": _among(found.is_judged, spearman, level, found.average_precision),
-        "calibration_error": _unknown,
     }
-    if found.confidence is not None:
-        statistics["r_auroc_of_confidence"] = _among(found.is_judged, r_auroc, -found.confidence, is_wrong)
-        error = _among(found.is_judged, expected_calibration_error, found.confidence, found.is_right)
-        statistics["calibration_error"] = error
-    return statistics
+    if found.confidence is None:
+        return statistics | dict.fromkeys(("r_auroc_of_confidence", "calibration_error"), _unknown)
+    error = _among(found.is_judged, expected_calibration_error, found.confidence, found.is_right)
+    told = _among(found.is_judged, r_auroc_within, -found.confidence, is_wrong, found.fold)
+    return statistics | {"r_auroc_of_confidence": told, "calibration_error": error}
 
 
 def _rise_statistics(found: Queries, changed_levels: ChangedLevels) -> dict[str, Statistic]:

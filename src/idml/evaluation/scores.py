@@ -38,8 +38,8 @@ class UncertaintyScores:
 
     NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all
     queries, for use elsewhere; `calibration_error` is that of confidences fitted on other classes.
-    r_auroc_of_distance: of what is known without a level, the distance to the nearest image; r_auroc_of_confidence: of
-    both together.
+    r_auroc_of_distance: of what is known without a level, the distance α to the nearest image; r_auroc_of_confidence:
+    of both together, over pairs of queries that one calibration has judged.
     """
 
     mean_level: float
@@ -64,9 +64,10 @@ class Queries:
     average_precision_at_r: Float[Tensor, " q"]
     average_precision: Float[Tensor, " q"]
     level: Float[Tensor, " q"] | None = None
-    nearest: Int[Tensor, " q"] | None = None  # known where there is uncertainty, and so is α to it
-    distance: Float[Tensor, " q"] | None = None
+    nearest: Int[Tensor, " q"] | None = None  # this and what follows is known where there is uncertainty
+    alpha: Float[Tensor, " q"] | None = None  # to the nearest
     confidence: Float[Tensor, " q"] | None = None
+    fold: Int[Tensor, " q"] | None = None  # of the calibration: confidences are in order inside a fold
 
     @property
     def is_right(self) -> Bool[Tensor, " q"]:

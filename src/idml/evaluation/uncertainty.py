@@ -13,7 +13,7 @@ is NaN. Queries of equal level count as a group: no score depends on the order i
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional
 
@@ -28,11 +28,29 @@ def r_auroc(level: Float[Tensor, " n"], is_wrong: Bool[Tensor, " n"], counts: Co
     >>> r_auroc(torch.tensor([0.1, 0.2, 0.2, 0.9]), torch.tensor([False, False, True, True]))
     tensor(0.8750, dtype=torch.float64)
     """
+    return r_auroc_within(level, is_wrong, torch.zeros_like(is_wrong, dtype=torch.long), counts)
+
+
+def r_auroc_within(
+    level: Float[Tensor, " n"],
+    is_wrong: Bool[Tensor, " n"],
+    groups: Int[Tensor, " n"],
+    counts: Counts | None = None,
+) -> Score:
+    """R-AUROC over pairs of queries of one group, where levels of several cannot be compared.
+
+    >>> level, is_wrong = torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([False, True, False, True])
+    >>> r_auroc_within(level, is_wrong, torch.tensor([0, 0, 1, 1])), r_auroc(level, is_wrong)
+    (tensor(1., dtype=torch.float64), tensor(0.7500, dtype=torch.float64))
+    """
     drawn = drawn_queries(level, is_wrong, counts)
-    number, wrong = Ordering.of(level).totals(drawn, is_wrong)
-    right = number - wrong
-    ahead = torch.linalg.vecdot(wrong, right.cumsum(dim=1)) - torch.linalg.vecdot(wrong, right) / 2
-    return as_asked(ahead / (wrong.sum(dim=1) * right.sum(dim=1)), counts)
+    ahead, pairs = drawn.new_zeros(2, len(drawn), dtype=torch.float64)
+    for rows in ((groups == group).nonzero()[:, 0] for group in groups.unique()):
+        number, wrong = Ordering.of(level[rows]).totals(drawn.index_select(1, rows), is_wrong[rows])
+        right = number - wrong
+        ahead = ahead + torch.linalg.vecdot(wrong, right.cumsum(dim=1)) - torch.linalg.vecdot(wrong, right) / 2
+        pairs = pairs + wrong.sum(dim=1) * right.sum(dim=1)
+    return as_asked(ahead / pairs, counts)
 
 
 class RiskCoverage(NamedTuple):

@@ -32,8 +32,6 @@ class UncertaintyForm:
     gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
     starting_level: the mean level on the first training batch; None leaves the layer's default.
     starts_equal: all images start with one uncertainty, of that level: whatever tells them apart is learned.
-    noise: in training each image's uncertainty is multiplied by a number from 1 − noise to 1 + noise, drawn anew each
-    time: distances from an uncertain image are themselves uncertain, and less is learned by heart.
     kind: "learned", or a control. "random" learns nothing: directions, and lengths from 0 to twice the starting level
     (1 if None), are drawn anew each time; against proxies, which are certain, lengths are all that counts. "common"
     learns one length: all images of a batch have the mean of theirs, and in evaluation that of the last batch.
@@ -43,14 +41,12 @@ class UncertaintyForm:
     gradient_scale: float
     starting_level: float | None
     starts_equal: bool = False
-    noise: float = 0.0
     kind: UncertaintyKind = "learned"
 
     def __post_init__(self):
         if self.kind not in typing.get_args(UncertaintyKind):
             raise unknown_name("kind of uncertainty", self.kind, typing.get_args(UncertaintyKind))
         check_between("gradient_scale", self.gradient_scale, 0.0, 1.0)
-        check_between("noise", self.noise, 0.0, 1.0)
         if self.starting_level is not None and not 0 < self.starting_level < float("inf"):
             raise ValueError(f"starting_level is {self.starting_level}: give a number above 0, or None.")
         if self.starts_equal and self.starting_level is None:
@@ -81,8 +77,7 @@ class UncertaintyHead(nn.Module):
         if self._starts_at is not None and self.training:
             self._start(feature.detach())
         found = self.linear(feature)
-        found = self._at_common_level(found) if self.form.kind == "common" else found
-        return self._noisy(found) if self.form.noise and self.training else found
+        return self._at_common_level(found) if self.form.kind == "common" else found
 
     def _at_common_level(self, uncertainty: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
         level = torch.linalg.vector_norm(uncertainty, dim=1).mean()
@@ -91,11 +86,6 @@ class UncertaintyHead(nn.Module):
         elif self._common_level is not None:
             level = self._common_level
         return nn.functional.normalize(uncertainty) * level
-
-    def _noisy(self, uncertainty: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
-        """With the gradient of uncertainty without noise: multiplied too, it would teach the draws to a slow layer."""
-        drawn = torch.rand(len(uncertainty), 1, device=uncertainty.device, dtype=uncertainty.dtype)
-        return uncertainty + self.form.noise * (2 * drawn - 1) * uncertainty.detach()
 
     def _drawn(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         like = {"device": feature.device, "dtype": feature.dtype}

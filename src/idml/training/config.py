@@ -36,6 +36,11 @@ class Config:
                 "select=best needs validation classes, and validation_share is 0: hold some out (validation_share=0.2) "
                 "or take the last epoch. Test classes are never selected on."
             )
+        if self.objective.uncertainty_noise and self.model.uncertainty != "learned":
+            raise ValueError(
+                f"uncertainty_noise is {self.objective.uncertainty_noise:g}, and uncertainty={self.model.uncertainty} "
+                "is a control without it: set one of them back (uncertainty_noise=0, uncertainty=learned)."
+            )
 
     def with_changes(self, changes: Iterable[str] | Mapping[str, Any]) -> Config:
         """This config with leaves changed: "tau=3", "loss_options.margin=0.2", or by a mapping.
@@ -120,8 +125,7 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
         idle["optimiser"] = ["uncertainty_factor"]
     elif values["model"].get("uncertainty") == "random":
-        felt = ("uncertainty", "uncertainty_dim", "uncertainty_level")
-        idle["model"] = [name for name in values["model"] if name.startswith("uncertainty") and name not in felt]
+        idle["model"] = ["uncertainty_normalise", "uncertainty_gradient", "uncertainty_starts_equal"]
         idle["objective"] = [] if values["objective"].get("learn_proxy_uncertainty") else ["taught_by"]
         idle["optimiser"] = ["uncertainty_factor"]
     loss = LOSSES.get(values["objective"]["loss"])

@@ -38,6 +38,7 @@ from idml.training.workshop import Workshop
 
 HEALTH_EVERY = 10  # steps of the optimiser between looks at the uncertainty and at gradients
 LOOK_EVERY = 25  # steps between looks at the loss: each waits for the device
+STEP, NOISE = 1, 2  # which numbers of a batch are drawn, beside those that crop and mix its images
 SANE = 16  # images whose loss must be a number before a checkpoint is written
 SHORT_EPOCH = 10.0  # seconds that may be lost: after shorter epochs a checkpoint is not written each time
 
@@ -158,6 +159,7 @@ class Run:
         self.model.backbone.requires_grad_(not self.running.is_warming)
         self.model.train()
         start = time.perf_counter() - place.seconds
+        noise = config.objective.uncertainty_noise
         for number, batch in enumerate(self.feed.batches(epoch, place.batch), start=place.batch):
             self._seed(epoch, number)  # of miners that draw
             set_learning_rates(
@@ -169,6 +171,8 @@ class Run:
                 batch,
                 config.mixing,
                 level_prior=config.objective.level_prior,
+                noise=noise,
+                generator=seeded(config.run.seed, epoch, number, NOISE, device=self.device) if noise else None,
                 chunk=config.optimiser.cached_chunk,
                 scale=1 / config.optimiser.accumulate,
             )
@@ -260,7 +264,7 @@ class Run:
         return distributed.agree(scores.map_at_r, self.device)
 
     def _seed(self, epoch: int, number: int) -> None:
-        torch.manual_seed(seeded(self.config.run.seed, epoch, number).initial_seed())
+        torch.manual_seed(seeded(self.config.run.seed, epoch, number, STEP).initial_seed())
 
     def _check(self, loss: float, place: Place) -> None:
         if not math.isfinite(loss):

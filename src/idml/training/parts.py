@@ -93,12 +93,10 @@ class ModelConfig:
     uncertainty_gradient: float = 0.1
     uncertainty_level: float | None = 0.1  # mean level at the start
     uncertainty_starts_equal: bool = False  # all images have that level at the start
-    uncertainty_noise: float = 0.0  # 0 to 1: by how much, at most, uncertainty is changed at random in each step
 
     def __post_init__(self):
         check_at_least(self, 1, "dim", "uncertainty_dim")
         check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
-        check_between("uncertainty_noise", self.uncertainty_noise, 0.0, 1.0)
         check_above_0(self, "uncertainty_level")
         if self.uncertainty_starts_equal and self.uncertainty_level is None:
             raise ValueError(
@@ -113,7 +111,6 @@ class ModelConfig:
             gradient_scale=self.uncertainty_gradient,
             starting_level=self.uncertainty_level,
             starts_equal=self.uncertainty_starts_equal,
-            noise=self.uncertainty_noise,
             kind=self.uncertainty,
         )
 
@@ -126,6 +123,8 @@ class ObjectiveConfig:
     "centred" leaves pairs of mean uncertainty at the distance of certain images: what counts is who is more ambiguous.
     taught_by: "positives" lets uncertainty learn from positive pairs alone, how far they are apart; take centred
     distances with it, for in others nothing holds uncertainty back.
+    uncertainty_noise: 0 to 1; in each step uncertainty is multiplied by numbers from 1 − noise to 1 + noise, so that
+    distances from an uncertain image are uncertain themselves, and less is learned by heart.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
@@ -140,6 +139,7 @@ class ObjectiveConfig:
     learn_proxy_uncertainty: bool = False
     distance_scale: Literal["shrunken", "relative", "centred"] = "shrunken"
     taught_by: Literal["all", "positives"] = "all"
+    uncertainty_noise: float = 0.0
     level_prior: float = 0.0
 
     def __post_init__(self):
@@ -147,6 +147,7 @@ class ObjectiveConfig:
             raise unknown_name("loss", self.loss, LOSSES)
         check_options(self.loss, "loss_options", self.loss_options)
         check_options(self.loss, "miner_options", self.miner_options)
+        check_between("uncertainty_noise", self.uncertainty_noise, 0.0, 1.0)
         check_at_least(self, 0, "level_prior")
 
     @property

@@ -44,11 +44,14 @@ def loss_and_gradients(
     mixing: MixingConfig,
     *,
     level_prior: float = 0.0,
+    noise: float = 0.0,
+    generator: torch.Generator | None = None,
     chunk: int | None = None,
     scale: float = 1.0,
 ) -> Step:
     """Backpropagate scale · loss.
 
+    noise: of uncertainty, see `with_noise`; what the step leaves has none.
     chunk: so many images at a time go through the backbone, twice, and only their features are kept (GradCache).
     """
     images = batch.images if batch.mixed is None else torch.cat([batch.images, batch.mixed])
@@ -66,7 +69,9 @@ def loss_and_gradients(
     number = len(batch.images)
     original = gathered(embedding[:number])
     mixed = gathered(embedding[number:]) if len(embedding) > number else None
-    loss = loss_of(objective, original, mixed, batch, mixing)
+    noisy = [None if part is None else with_noise(part, noise, generator=generator) for part in (original, mixed)]
+    assert noisy[0] is not None
+    loss = loss_of(objective, noisy[0], noisy[1], batch, mixing)
     if level_prior and original.uncertainty is not None:
         every = original if mixed is None else Embedding.cat([original, mixed])
         assert every.uncertainty is not None
@@ -76,6 +81,18 @@ def loss_and_gradients(
         _replay(network, parts, features)
     norm = noted[0] / scale if noted else loss.new_zeros(())
     return Step(loss.detach(), _detached(original), None if mixed is None else _detached(mixed), norm)
+
+
+def with_noise(embedding: Embedding, noise: float, *, generator: torch.Generator | None = None) -> Embedding:
+    """Each uncertainty multiplied by a number from 1 − noise to 1 + noise, drawn by the generator.
+
+    What that adds counts as a constant: the number does not scale the gradient, in which a slow layer would learn it.
+    """
+    uncertainty = embedding.uncertainty
+    if not noise or uncertainty is None:
+        return embedding
+    drawn = torch.rand(len(embedding), 1, generator=generator, device=uncertainty.device, dtype=uncertainty.dtype)
+    return Embedding(embedding.semantic, uncertainty + noise * (2 * drawn - 1) * uncertainty.detach())
 
 
 def loss_of(

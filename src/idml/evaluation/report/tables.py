@@ -21,7 +21,7 @@ MEANINGS = {
     "ami": "the same, less what chance knows",
     "f1": "pairs of images in one cluster against pairs in one class",
     "r_auroc": "a wrong query has a higher level than a right one",
-    "r_auroc_of_distance": "a wrong query is farther from its nearest image: what is known without a level",
+    "r_auroc_of_distance": "a wrong query is farther (α) from its nearest image: what is known without a level",
     "r_auroc_of_confidence": "a wrong query has a lower confidence, by distance and uncertainty",
     "aurc": "errors among accepted queries, over all shares accepted by rising level",
     "excess_aurc": "what AURC has more than the best order",
