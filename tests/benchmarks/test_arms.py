@@ -27,10 +27,13 @@ def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_uncert
     assert named == wanted | {"proxy_anchor common", "fast_ap common"}
 
 
-def test_final_rows_of_the_log_are_what_recipes_make_now():
+@pytest.mark.parametrize(
+    ("log", "arms"), [("cub-final", "cub-final"), ("cub-final-proxy-anchor-taught", "cub-final-taught")]
+)
+def test_final_rows_of_the_log_are_what_recipes_make_now(log, arms):
     changes = ["backbone=resnet50_v1", "weights=resnet50-v1-imagenet"]
-    configs = {arm.name: arm.config for arm in arms_of_file(FINAL, changes, validation={})}
-    lines = Lab(RESULTS / "cub-final.jsonl").lines()
+    configs = {arm.name: arm.config for arm in arms_of_file(ARMS / f"{arms}.arms", changes, validation={})}
+    lines = Lab(RESULTS / f"{log}.jsonl").lines()
     assert lines
     for line in lines:
         now = stored(configs[line["arm"]].with_changes({"seed": line["seed"]}))

@@ -184,7 +184,8 @@ def test_nothing_gives_an_empty_table():
 
 
 def test_arms_are_ordered_by_scores_that_judge_them():
-    check_score("nmi")
+    for key in ("nmi", "r_auroc", "r_auroc_of_distance", "r_auroc_of_confidence"):
+        check_score(key)
     with pytest.raises(ValueError, match="nmi is computed with --final alone"):
         check_score("nmi", is_final=False)
     for by in ("level_clean", "loss"):

@@ -4,7 +4,7 @@
 
 Each is introspective with Mixup, the row "both" of a table; softmax alone is not mixed. The other rows are one setting
 away: `mixing=none` is "+ introspective", `introspective=false` is "+ Mixup", and `Config.plain` (names that end in
--plain) is the baseline; with softmax `mixing=mixup introspective=false` is "+ Mixup". Leave `weights` out for timm's.
+-plain) is the baseline; benchmarks/arms/cub-final.arms has those of softmax. Leave `weights` out for timm's own.
 
 Rates, epochs and averaging were chosen for the plain losses, on validation classes, the size of scored crops
 on five folds (RESULTS.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen features
@@ -34,8 +34,7 @@ def proxy_anchor() -> Config:
 
     Test: plain 71.0 ± 0.4 / 28.4 ± 0.1 (5 seeds, 16 s), introspective 71.6 ± 0.5 / 28.9 ± 0.1 (3 seeds, 18 s), both
     71.2 ± 0.3 / 29.0 ± 0.2 (26 s; R-AUROC 0.55, mixed AUROC 0.92). For a level that knows errors (R-AUROC 0.65) at the
-    scores of plain, 70.7 ± 0.6 / 28.4 ± 0.1: `distance_scale=centred taught_by=positives uncertainty_level=1
-    uncertainty_starts_equal=true uncertainty_factor=0.000667`.
+    scores of plain, 70.7 ± 0.6 / 28.4 ± 0.1: benchmarks/arms/cub-final-taught.arms.
     """
     return _with_proxies("proxy_anchor", uncertainty_rate=2e-5, concentration=0.3, mixed_weight=0.5)
 

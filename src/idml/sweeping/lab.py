@@ -132,7 +132,7 @@ def arm_identity(line: Mapping[str, Any]) -> str:
 
 
 def with_effective_settings(line: Line) -> Line:
-    """The line with defaults for settings that its run could not feel: those make no other arm of it then."""
+    """The line with defaults for settings that its run could not feel, and numbers rounded: what makes no other arm."""
     return {**line, "config": without_idle(_whole(line["config"]), _defaults())}
 
 
