@@ -224,14 +224,14 @@ def trial(
     optimiser = optimiser_for(groups_of(model, objective), config.optimiser, device=torch.device("cpu"))
     average = Average(list(model.parameters()), config.optimiser.average or 0.99)
     generator = torch.Generator().manual_seed(config.run.seed)
+    aims = config.objective
+    options = {"level_prior": aims.level_prior, "noise": aims.uncertainty_noise, "generator": generator}
     record: dict[str, float] = {}
     records, stopped = [], None
     for epoch in range(1, config.run.epochs + 1):
         model.train()
         means = health.Averages()
         for batch in batches(features, config, epoch, generator):
-            aims = config.objective
-            options = {"level_prior": aims.level_prior, "noise": aims.uncertainty_noise, "generator": generator}
             step = loss_and_gradients(model, objective, batch, config.mixing, **options)
             optimiser.step()
             optimiser.zero_grad()

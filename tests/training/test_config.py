@@ -149,11 +149,14 @@ def test_mistakes_are_named(change, message):
         Config().with_changes([change])
 
 
-def test_images_that_start_equal_have_a_level_to_start_with():
+def test_noise_is_a_share_of_what_is_learned():
     with pytest.raises(ValueError, match="uncertainty_noise is 1.5: give a number from 0 to 1"):
         Config().with_changes(["uncertainty_noise=1.5"])
     with pytest.raises(ValueError, match="uncertainty_noise is 0.5, and uncertainty=common is a control without it"):
         Config().with_changes(["uncertainty_noise=0.5", "uncertainty=common"])
+
+
+def test_images_that_start_equal_have_a_level_to_start_with():
     with pytest.raises(ValueError, match="uncertainty_starts_equal needs an uncertainty_level"):
         Config().with_changes(["uncertainty_starts_equal=true", "uncertainty_level=none"])
 

@@ -378,6 +378,17 @@ def test_a_killed_run_ends_with_the_weights_of_one_that_was_not(cache, tmp_path)
     assert [record["epoch"] for record in RunFolder(killed).records()] == [1, 2, 3]
 
 
+def test_a_run_trains_with_the_noise_of_its_config(cache, tmp_path):
+    still, noisy = (small("epochs=1", "uncertainty_level=1", f"uncertainty_noise={noise}") for noise in (0, 0.5))
+    found = []
+    for number, config in enumerate((still, noisy, noisy)):
+        run = run_of(config, cache, tmp_path / str(number))
+        assert run.go()
+        found.append(run.model.heads.semantic.weight)
+    assert torch.equal(found[1], found[2])
+    assert not torch.equal(found[0], found[1])
+
+
 @pytest.mark.parametrize(
     ("steps", "changes"),
     [

@@ -69,9 +69,9 @@ def loss_and_gradients(
     number = len(batch.images)
     original = gathered(embedding[:number])
     mixed = gathered(embedding[number:]) if len(embedding) > number else None
-    noisy = [None if part is None else with_noise(part, noise, generator=generator) for part in (original, mixed)]
-    assert noisy[0] is not None
-    loss = loss_of(objective, noisy[0], noisy[1], batch, mixing)
+    noisy = with_noise(original, noise, generator=generator)
+    noisy_mixed = None if mixed is None else with_noise(mixed, noise, generator=generator)
+    loss = loss_of(objective, noisy, noisy_mixed, batch, mixing)
     if level_prior and original.uncertainty is not None:
         every = original if mixed is None else Embedding.cat([original, mixed])
         assert every.uncertainty is not None
