@@ -67,8 +67,25 @@ def test_all_scores_equal_loops_and_scikit_learn(distance):
     ways = torch.nn.functional.normalize(embedding.semantic.double())
     distance_to_nearest = [float((ways[i] - ways[row[0]]).norm()) for i, row in enumerate(order)]
     assert found.r_auroc_of_distance == pytest.approx(roc_auc_score(is_wrong, distance_to_nearest))
+    rivals = [next(j for j in row if labels[j] != labels[row[0]]) for row in order]
+    gap = [float((ways[i] - ways[j]).norm()) - distance_to_nearest[i] for i, j in enumerate(rivals)]
+    assert found.r_auroc_of_gap == pytest.approx(roc_auc_score(is_wrong, np.negative(gap)))
+    assert scores.queries.gap is not None
+    assert scores.queries.gap.tolist() == pytest.approx(gap)
     keys = [row.key for row in scores.rows()]
-    assert keys[keys.index("r_auroc") + 1 :][:2] == ["r_auroc_of_distance", "r_auroc_of_confidence"]
+    told_by = ["r_auroc_of_distance", "r_auroc_of_confidence", "r_auroc_of_gap"]
+    assert keys[keys.index("r_auroc") + 1 :][:3] == told_by
+
+
+def test_without_another_class_in_the_gallery_no_gap_tells_errors():
+    embedding, labels = blobs()
+    shown = labels == 0
+    scores = evaluate(embedding, labels, gallery=embedding[shown], gallery_labels=labels[shown], clustering=False)
+    assert scores.queries is not None
+    assert scores.queries.gap is not None
+    assert scores.queries.gap.isinf().all()
+    assert scores.uncertainty is not None
+    assert np.isnan(scores.uncertainty.r_auroc_of_gap)
 
 
 @given(seed=st.integers(0, 1000), memory=st.sampled_from([1, 10_000, 1 << 30]))
@@ -168,7 +185,7 @@ def test_what_tells_errors_looks_at_queries_that_are_judged():
     alone, among = (evaluate(*some, clustering=False, resamples=0).uncertainty for some in ((wide, labels), every))
     assert alone is not None
     assert among is not None
-    for name in ("r_auroc", "r_auroc_of_distance", "r_auroc_of_confidence"):
+    for name in ("r_auroc", "r_auroc_of_distance", "r_auroc_of_confidence", "r_auroc_of_gap"):
         assert getattr(among, name) == pytest.approx(getattr(alone, name), abs=1e-9)
 
 

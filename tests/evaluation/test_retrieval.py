@@ -11,7 +11,7 @@ from pytorch_metric_learning.utils.inference import CustomKNN
 from idml import Embedding
 from idml.distances import Introspective
 from idml.evaluation.comparing import Comparison
-from idml.evaluation.neighbours import nearest
+from idml.evaluation.neighbours import nearest, nearest_and_rival
 from idml.evaluation.ranks import Ranks, ranks_of_positives
 from idml.evaluation.retrieval import average_precision, average_precision_at_r, r_precision, recall_at
 
@@ -42,6 +42,20 @@ def ordered(comparison: Comparison, query: int) -> list[int]:
 @pytest.fixture(params=["counted", "sorted"])
 def _way(request, monkeypatch):
     monkeypatch.setattr("idml.evaluation.ranks.COUNTED", 1000 if request.param == "counted" else 0)
+
+
+@pytest.mark.parametrize("introspective", [None, Introspective()])
+@pytest.mark.parametrize("memory", [1, 500, 1 << 30])
+@given(search=searches())
+def test_the_rival_is_the_first_in_the_exact_order_that_is_not_of_the_nearest_ones_class(introspective, memory, search):
+    queries, labels, gallery, gallery_labels = search
+    comparison = Comparison.of(queries, gallery, introspective=introspective)
+    others = labels if gallery_labels is None else gallery_labels
+    found, rivals = nearest_and_rival(comparison, others, memory=memory)
+    for query in range(len(queries)):
+        order = ordered(comparison, query)
+        assert found[query] == order[0]
+        assert rivals[query] == next((j for j in order if others[j] != others[order[0]]), -1)
 
 
 @pytest.mark.usefixtures("_way")

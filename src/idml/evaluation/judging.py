@@ -21,7 +21,7 @@ from idml.evaluation.comparing import Comparison
 from idml.evaluation.correlation import NEIGHBOURS, Correlation, relative_correlation
 from idml.evaluation.inputs import as_class_numbers, as_embedding, check_uncertainty
 from idml.evaluation.intervals import RESAMPLES, Statistic, bootstrap
-from idml.evaluation.neighbours import nearest
+from idml.evaluation.neighbours import nearest_and_rival
 from idml.evaluation.ranks import Ranks, ranks_of_positives
 from idml.evaluation.retrieval import average_precision, average_precision_at_r, is_found, r_precision
 from idml.evaluation.scores import Queries, Scores, UncertaintyScores
@@ -85,7 +85,7 @@ def evaluate(
     has_uncertainty = queries.uncertainty is not None and comparison.gallery.uncertainty is not None
     if has_uncertainty:
         found, calibration = _with_doubts(
-            comparison, found, own, calibration, seed=seed, memory=memory, shared=shared, progress=progress
+            comparison, found, own, of_gallery, calibration, seed=seed, memory=memory, shared=shared, progress=progress
         )
         statistics |= _uncertainty_statistics(found) | _rise_statistics(found, changed_levels or {})
     scored = {name: float(score(torch.ones(1, len(queries), device=own.device))) for name, score in statistics.items()}
@@ -152,6 +152,7 @@ def _with_doubts(
     comparison: Comparison,
     found: Queries,
     labels: Int[Tensor, " q"],
+    gallery_labels: Int[Tensor, " m"] | None,
     calibration: Calibration | None,
     *,
     seed: int,
@@ -159,12 +160,19 @@ def _with_doubts(
     shared: bool,
     progress: Progress,
 ) -> tuple[Queries, Calibration]:
-    """Levels, and confidences by α and β to the nearest neighbour; the calibration given, or one of all these queries.
+    """Levels, gaps, and confidences by α and β to the nearest image; the calibration given, or one of these queries.
 
     Queries of a single class cannot be calibrated on other classes: their confidence is not known.
     """
-    neighbour = nearest(comparison, 1, memory=memory, shared=shared, progress=progress)[0][:, 0]
+    neighbour, rival = nearest_and_rival(
+        comparison,
+        labels if gallery_labels is None else gallery_labels,
+        memory=memory,
+        shared=shared,
+        progress=progress,
+    )
     alpha, beta = _alpha_and_beta(comparison.queries, comparison.gallery[neighbour])
+    of_rival = _alpha_and_beta(comparison.queries, comparison.gallery[rival])[0].masked_fill(rival < 0, torch.inf)
     judged = found.is_judged
     confidence, fold = None, torch.zeros_like(labels)
     if calibration is not None:
@@ -176,7 +184,7 @@ def _with_doubts(
             confidence[judged], fold[judged] = cross_fitted_confidence(
                 alpha[judged], beta[judged], found.is_right[judged], labels[judged], seed=seed
             )
-    doubts = {"level": comparison.queries.level, "nearest": neighbour, "alpha": alpha}
+    doubts = {"level": comparison.queries.level, "nearest": neighbour, "alpha": alpha, "gap": of_rival - alpha}
     return replace(found, **doubts, confidence=confidence, fold=fold), calibration
 
 
@@ -193,12 +201,14 @@ def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Fl
 def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
     assert found.level is not None
     assert found.alpha is not None
+    assert found.gap is not None
     assert found.fold is not None
     level, is_wrong = found.level.double(), ~found.is_right
     statistics: dict[str, Statistic] = {
         "mean_level": partial(_mean, level),
         "r_auroc": _among(found.is_judged, r_auroc, level, is_wrong),
         "r_auroc_of_distance": _among(found.is_judged, r_auroc, found.alpha, is_wrong),
+        "r_auroc_of_gap": _among(found.is_judged, r_auroc, -found.gap, is_wrong),
         "aurc": _among(found.is_judged, aurc, level, is_wrong),
         "excess_aurc": _among(found.is_judged, excess_aurc, level, is_wrong),
         "spearman": _among(found.is_judged, spearman, level, found.average_precision),

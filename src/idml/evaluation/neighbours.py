@@ -38,14 +38,47 @@ def nearest(
     space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=every.device)
     for rows in own_part(followed(chunks, "neighbours", progress), shared=shared):
         rough = comparison.rough(rows, out=space[: len(rows)])
-        limit = rough.topk(k, dim=1, largest=False).values[:, -1:] + 2 * comparison.tolerance
-        query, column = (rough <= limit).nonzero(as_tuple=True)  # k each, and those too close to call
-        exact = comparison.exact(rows[query], column)
-        query, column, exact = _in_order(query, column, exact)
-        first = torch.searchsorted(query, torch.arange(len(rows), device=rows.device))
-        place = first[:, None] + torch.arange(k, device=rows.device)
-        found[rows], distances[rows] = column[place], exact[place]
+        found[rows], distances[rows] = _settled(comparison, rows, rough, k)
     return added_up(found, shared=shared), added_up(distances, shared=shared)
+
+
+def nearest_and_rival(
+    comparison: Comparison,
+    gallery_labels: Int[Tensor, " m"],
+    *,
+    memory: int = 1 << 30,
+    shared: bool = False,
+    progress: Progress = no_progress,
+) -> tuple[Int[Tensor, " q"], Int[Tensor, " q"]]:
+    """For each query the nearest gallery image, and the nearest that is of another class than this one.
+
+    That rival is −1 where there is none. Ties, and `shared`, as in `nearest`.
+    """
+    number, device = len(comparison.queries), comparison.queries.device
+    found, rivals = torch.zeros(2, number, dtype=torch.long, device=device)
+    chunks = row_chunks(comparison, torch.arange(number, device=device), memory)
+    space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=device)
+    for rows in own_part(followed(chunks, "neighbours", progress), shared=shared):
+        rough = comparison.rough(rows, out=space[: len(rows)])
+        found[rows] = _settled(comparison, rows, rough, 1)[0][:, 0]
+        rough.masked_fill_(gallery_labels == gallery_labels[found[rows], None], torch.inf)
+        has_rival = rough.isfinite().any(dim=1)
+        contested = rows[has_rival]
+        rivals[contested] = _settled(comparison, contested, rough[has_rival], 1)[0][:, 0] + 1  # 0, to be added up: none
+    return added_up(found, shared=shared), added_up(rivals, shared=shared) - 1
+
+
+def _settled(
+    comparison: Comparison, rows: Int[Tensor, " q"], rough: Float[Tensor, "q m"], k: int
+) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
+    """The k nearest by rough distances and how far they are, what is too close to call by exact ones."""
+    limit = rough.topk(k, dim=1, largest=False).values[:, -1:] + 2 * comparison.tolerance
+    query, column = (rough <= limit).nonzero(as_tuple=True)  # k each, and those too close to call
+    exact = comparison.exact(rows[query], column)
+    query, column, exact = _in_order(query, column, exact)
+    first = torch.searchsorted(query, torch.arange(len(rows), device=rows.device))
+    place = first[:, None] + torch.arange(k, device=rows.device)
+    return column[place], exact[place]
 
 
 def _in_order(query: Tensor, column: Tensor, exact: Tensor) -> tuple[Tensor, Tensor, Tensor]:

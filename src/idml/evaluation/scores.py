@@ -39,13 +39,15 @@ class UncertaintyScores:
     NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all
     queries, for use elsewhere; `calibration_error` is that of confidences fitted on other classes.
     r_auroc_of_distance: of what is known without a level, the distance α to the nearest image; r_auroc_of_confidence:
-    of both together, over pairs of queries that one calibration has judged.
+    of both together, over pairs of queries that one calibration has judged; r_auroc_of_gap: of what is known where the
+    gallery has labels, how much farther than the nearest image the nearest of another class is.
     """
 
     mean_level: float
     r_auroc: float
     r_auroc_of_distance: float
     r_auroc_of_confidence: float
+    r_auroc_of_gap: float
     aurc: float
     excess_aurc: float
     spearman: float
@@ -66,6 +68,7 @@ class Queries:
     level: Float[Tensor, " q"] | None = None
     nearest: Int[Tensor, " q"] | None = None  # this and what follows is known where there is uncertainty
     alpha: Float[Tensor, " q"] | None = None  # to the nearest
+    gap: Float[Tensor, " q"] | None = None  # from there to the nearest of another class than that: infinite without any
     confidence: Float[Tensor, " q"] | None = None
     fold: Int[Tensor, " q"] | None = None  # of the calibration: confidences are in order inside a fold
 
@@ -135,6 +138,7 @@ class Scores:
             Row("r_auroc", "R-AUROC", found.r_auroc, None),
             Row("r_auroc_of_distance", "R-AUROC, nearest distance", found.r_auroc_of_distance, None),
             Row("r_auroc_of_confidence", "R-AUROC, confidence", found.r_auroc_of_confidence, None),
+            Row("r_auroc_of_gap", "R-AUROC, gap between classes", found.r_auroc_of_gap, None),
             Row("aurc", "AURC", found.aurc, None, lower_is_better=True),
             Row("excess_aurc", "excess AURC", found.excess_aurc, None, lower_is_better=True),
             Row("spearman", "Spearman, level and AP", found.spearman, None, lower_is_better=True, is_share=False),

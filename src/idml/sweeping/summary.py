@@ -59,6 +59,7 @@ SCORES: dict[str, Score] = {
     "r_auroc": Score("R-AUROC"),
     "r_auroc_of_distance": Score("R-AUROC, nearest distance"),
     "r_auroc_of_confidence": Score("R-AUROC, confidence"),
+    "r_auroc_of_gap": Score("R-AUROC, gap between classes"),
     "aurc": Score("AURC", lower_is_better=True),
     "mixed_auroc": Score("mixed AUROC"),
     "level_clean": Score("level", is_share=False, is_chosen_by=False),

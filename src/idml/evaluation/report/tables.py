@@ -23,6 +23,7 @@ MEANINGS = {
     "r_auroc": "a wrong query has a higher level than a right one",
     "r_auroc_of_distance": "a wrong query is farther (α) from its nearest image: what is known without a level",
     "r_auroc_of_confidence": "a wrong query has a lower confidence, by distance and uncertainty",
+    "r_auroc_of_gap": "a wrong query has another class nearer behind its nearest image: needs labels in the gallery",
     "aurc": "errors among accepted queries, over all shares accepted by rising level",
     "excess_aurc": "what AURC has more than the best order",
     "spearman": "rank correlation of the level with what a query achieves",
@@ -36,6 +37,7 @@ WHY_NOT = {
     "r_auroc": "needs right and wrong queries",
     "r_auroc_of_distance": "needs right and wrong queries",
     "r_auroc_of_confidence": "needs right and wrong queries, of several classes",
+    "r_auroc_of_gap": "needs right and wrong queries",
     "spearman": "needs levels, and precisions, that differ",
     "calibration_error": "needs queries of several classes",
 }
