@@ -8,7 +8,7 @@ from idml.losses import LOSSES
 from idml.recipes import RECIPES, recipe
 from idml.training.building import build_objective
 from idml.training.config import Config
-from idml.training.parts import OptimiserConfig
+from idml.training.parts import ModelConfig, OptimiserConfig
 from idml.training.reading import miner_options_of, options_of
 
 
@@ -87,7 +87,10 @@ def test_the_plain_form_differs_in_the_method_alone():
     plain = config.plain()
     assert not plain.objective.introspective
     assert plain.mixing.mixing == "none"
-    assert (plain.data, plain.model, plain.run) == (config.data, config.model, config.run)
+    assert (plain.data, plain.run) == (config.data, config.run)
+    usual = ModelConfig()
+    with_usual_start = {name: getattr(usual, name) for name in ("uncertainty_level", "uncertainty_starts_equal")}
+    assert plain.model == replace(config.model, **with_usual_start)
     without_its_layer = replace(config.optimiser, uncertainty_factor=OptimiserConfig().uncertainty_factor)
     assert plain.optimiser == without_its_layer
 

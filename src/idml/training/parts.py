@@ -124,7 +124,7 @@ class ObjectiveConfig:
     taught_by: "positives" lets uncertainty learn from positive pairs alone, how far they are apart; take centred
     distances with it, for in others nothing holds uncertainty back.
     uncertainty_noise: 0 to 1; in each step uncertainty is multiplied by numbers from 1 − noise to 1 + noise, so that
-    distances from an uncertain image are uncertain themselves, and less is learned by heart.
+    distances from an uncertain image are uncertain themselves.
     level_prior: so much of the mean squared level is added to the loss.
     """
 
