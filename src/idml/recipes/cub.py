@@ -7,9 +7,9 @@ away: `mixing=none` is "+ introspective", `introspective=false` is "+ Mixup", an
 -plain) is the baseline; benchmarks/arms/cub-final.arms has those of softmax. Leave `weights` out for timm's own.
 
 Rates, epochs and averaging were chosen for the plain losses, on validation classes, the size of scored crops
-on five folds (RESULTS.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen features
-(docs/why-it-works.md, results/frozen-heads.jsonl), on halves and on folds of the training classes. Numbers are
-R@1 / MAP@R of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard
+on five folds (docs/search-history.md, results/cub-search.jsonl). How uncertainty learns follows from runs on frozen
+features (docs/why-it-works.md, results/frozen-heads.jsonl), on halves and on folds of the training classes. Numbers
+are R@1 / MAP@R of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard
 deviation over five seeds unless said otherwise.
 """
 
