@@ -164,6 +164,16 @@ def test_the_report_tells_of_changed_images_and_of_images_from_elsewhere(full):
     assert "FPR95" in full[0].text
 
 
+def test_levels_are_told_beside_the_share_of_images_that_they_are_above(tmp_path):
+    images = embedded(uncertain=False)
+    level = torch.linspace(1.0, 1.001, len(images.labels)).flip(0)  # too near to each other for three digits
+    semantic = images.embedding.semantic
+    parsed, _, _ = written(tmp_path, replace(images, embedding=Embedding(semantic, level[:, None])))
+    told = parsed.text[parsed.text.index("Most certain") :]
+    assert "level 1.00, above 0\u202f%" in told
+    assert "level 1.00, above 96\u202f%" in told  # the highest, of 24
+
+
 def test_without_uncertainty_images_and_names_the_report_says_so(tmp_path):
     parsed, _, remarks = written(tmp_path, embedded(uncertain=False))
     assert remarks == []

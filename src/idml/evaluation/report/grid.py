@@ -66,11 +66,15 @@ def retrieval_content(
     groups = chosen_groups(queries, closest)
     rows = torch.cat([group.rows for group in groups])
     found = iter(nearest_of(rows, embedded, k=neighbours, introspective=introspective, memory=memory).tolist())
+    own = _Side(embedded, pictures)
+    gallery = own if embedded.gallery is None else _Side(embedded.gallery, pictures)
     content = []
     for group in groups:
-        lines = [_line(row, next(found), queries, embedded, pictures) for row in group.rows.tolist()]
+        lines = [_line(row, next(found), queries, own, gallery) for row in group.rows.tolist()]
         content += [element("h3", group.title, element("small", f" {group.explanation}")), *lines]
     explanation = "The query is on the left, then come its nearest images. ✓: of its class; ✗: of another."
+    if own.level is not None:
+        explanation += " A level above 90 % is higher than the levels of so many of the images."
     return [note(explanation), *content]
 
 
@@ -80,35 +84,51 @@ def _lowest(rows: Int[Tensor, " k"], value: Float[Tensor, " n"], distance: Float
     return rows[value[rows].argsort(stable=True)]
 
 
-def _line(row: int, places: list[int], queries: Queries, embedded: Embedded, pictures: Pictures) -> Html:
-    gallery = embedded.gallery or embedded
-    own = int(embedded.labels[row])
+class _Side:
+    """Queries, or what they are compared with, and how high the level of each image is among them."""
+
+    def __init__(self, embedded: Embedded, pictures: Pictures):
+        self.embedded, self.pictures = embedded, pictures
+        self.level = None if embedded.embedding.uncertainty is None else embedded.embedding.level.cpu()
+        self.ascending = None if self.level is None else self.level.sort().values
+
+    def tile(self, row: int, name: str, *, role: str, facts: Sequence[str] = ()) -> Html:
+        """One picture with its class and level; a grey box where there is none to show."""
+        mark = {"query": "query", "right": "✓", "wrong": "✗"}[role]
+        return element(
+            "figure",
+            element("span", mark, class_="mark", aria_hidden="true"),
+            _picture(self.embedded, row, f"{role}: image {row}, {name}", self.pictures),
+            element(
+                "figcaption",
+                element("b", name, title=name),
+                *(element("span", fact) for fact in [*self._told_level(row), *facts]),
+            ),
+            class_=f"tile {role}",
+        )
+
+    def _told_level(self, row: int) -> list[str]:
+        """The level, and the share of images whose level it is above; nothing where there is no uncertainty."""
+        if self.level is None or self.ascending is None:
+            return []
+        level = self.level[row]
+        share = int(torch.searchsorted(self.ascending, level)) / len(self.ascending)
+        return [f"level {number(float(level), digits=3)}, above {percent(share, decimals=0)}"]
+
+
+def _line(row: int, places: list[int], queries: Queries, own: _Side, gallery: _Side) -> Html:
+    label = int(own.embedded.labels[row])
     facts = ["alone in its class"]
     if queries.is_judged[row]:
         facts = [f"AP@R {percent(float(queries.average_precision_at_r[row]), decimals=1)}"]
     if queries.confidence is not None and queries.is_judged[row]:
         facts.append(f"confidence {percent(float(queries.confidence[row]), decimals=1)}")
-    name = class_name(embedded, own)
-    tiles = [_tile(embedded, row, name, pictures, role="query", facts=facts)]
+    name = class_name(own.embedded, label)
+    tiles = [own.tile(row, name, role="query", facts=facts)]
     for place in places:
-        label = int(gallery.labels[place])
-        role = "right" if label == own else "wrong"
-        tiles.append(_tile(gallery, place, class_name(embedded, label), pictures, role=role))
+        other = int(gallery.embedded.labels[place])
+        tiles.append(gallery.tile(place, class_name(own.embedded, other), role="right" if other == label else "wrong"))
     return element("div", *tiles, class_="line", tabindex=0, role="group", aria_label=f"query {row}, {name}")
-
-
-def _tile(side: Embedded, row: int, name: str, pictures: Pictures, *, role: str, facts: Sequence[str] = ()) -> Html:
-    """One picture with its class and level; a grey box where there is none to show."""
-    mark = {"query": "query", "right": "✓", "wrong": "✗"}[role]
-    level = None if side.embedding.uncertainty is None else number(float(side.embedding[row].level), digits=3)
-    known = facts if level is None else [f"level {level}", *facts]
-    return element(
-        "figure",
-        element("span", mark, class_="mark", aria_hidden="true"),
-        _picture(side, row, f"{role}: image {row}, {name}", pictures),
-        element("figcaption", element("b", name, title=name), *(element("span", fact) for fact in known)),
-        class_=f"tile {role}",
-    )
 
 
 def _picture(side: Embedded, row: int, alt: str, pictures: Pictures) -> Html:
