@@ -74,7 +74,7 @@ def retrieval_content(
         content += [element("h3", group.title, element("small", f" {group.explanation}")), *lines]
     explanation = "The query is on the left, then come its nearest images. ✓: of its class; ✗: of another."
     if own.level is not None:
-        explanation += " A level above 90 % is higher than the levels of so many of the images."
+        explanation += f" A level “above {percent(0.9, decimals=0)}” is higher than those of so many images of its set."
     return [note(explanation), *content]
 
 
