@@ -191,7 +191,7 @@ def test_scores_without_meaning_are_a_dash_with_a_reason(tmp_path):
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 4, 5])  # three are alone in their classes
     images = Embedded(embedding=Embedding(rows, torch.ones(12, 2)), labels=labels)
     parsed, _, _ = written(tmp_path, images)
-    for name in ("R-AUROC", "R-AUROC, nearest distance", "R-AUROC, confidence"):
+    for name in ("R-AUROC", "R-AUROC, nearest distance", "R-AUROC, confidence", "R-AUROC, gap between classes"):
         assert f"{name}–––: needs right and wrong queries" in parsed.text
     assert "lone queries, left out3" in parsed.text
     assert "None: the nearest image of every query" in parsed.text

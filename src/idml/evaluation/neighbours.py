@@ -1,5 +1,7 @@
 """Exact nearest neighbours, in bounded memory, with ties in the order of the gallery."""
 
+from collections.abc import Iterator
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -33,11 +35,7 @@ def nearest(
     number = len(comparison.queries)
     found = torch.zeros(number, k, dtype=torch.long, device=comparison.queries.device)
     distances = torch.zeros(number, k, dtype=torch.float64, device=found.device)
-    every = torch.arange(len(comparison.queries), device=comparison.queries.device)
-    chunks = row_chunks(comparison, every, memory)
-    space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=every.device)
-    for rows in own_part(followed(chunks, "neighbours", progress), shared=shared):
-        rough = comparison.rough(rows, out=space[: len(rows)])
+    for rows, rough in _rough_distances(comparison, memory, shared, progress):
         found[rows], distances[rows] = _settled(comparison, rows, rough, k)
     return added_up(found, shared=shared), added_up(distances, shared=shared)
 
@@ -54,18 +52,25 @@ def nearest_and_rival(
 
     That rival is −1 where there is none. Ties, and `shared`, as in `nearest`.
     """
-    number, device = len(comparison.queries), comparison.queries.device
-    found, rivals = torch.zeros(2, number, dtype=torch.long, device=device)
-    chunks = row_chunks(comparison, torch.arange(number, device=device), memory)
-    space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=device)
-    for rows in own_part(followed(chunks, "neighbours", progress), shared=shared):
-        rough = comparison.rough(rows, out=space[: len(rows)])
+    found, rivals = torch.zeros(2, len(comparison.queries), dtype=torch.long, device=comparison.queries.device)
+    for rows, rough in _rough_distances(comparison, memory, shared, progress):
         found[rows] = _settled(comparison, rows, rough, 1)[0][:, 0]
         rough.masked_fill_(gallery_labels == gallery_labels[found[rows], None], torch.inf)
         has_rival = rough.isfinite().any(dim=1)
         contested = rows[has_rival]
         rivals[contested] = _settled(comparison, contested, rough[has_rival], 1)[0][:, 0] + 1  # 0, to be added up: none
     return added_up(found, shared=shared), added_up(rivals, shared=shared) - 1
+
+
+def _rough_distances(
+    comparison: Comparison, memory: int, shared: bool, progress: Progress
+) -> Iterator[tuple[Int[Tensor, " k"], Float[Tensor, "k m"]]]:
+    """Queries, by chunks that fit the memory, and how far all of the gallery is; overwritten by the next ones."""
+    device = comparison.queries.device
+    chunks = row_chunks(comparison, torch.arange(len(comparison.queries), device=device), memory)
+    space = torch.empty(max((len(rows) for rows in chunks), default=0), len(comparison.gallery), device=device)
+    for rows in own_part(followed(chunks, "neighbours", progress), shared=shared):
+        yield rows, comparison.rough(rows, out=space[: len(rows)])
 
 
 def _settled(
