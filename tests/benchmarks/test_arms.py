@@ -28,16 +28,18 @@ def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_soften
 
 
 @pytest.mark.parametrize(
-    ("log", "arms"),
+    ("log", "files"),
     [
-        ("cub-final", "cub-final"),
-        ("cub-final-again", "cub-final"),
-        ("cub-final-other-forms", "cub-final-other-forms"),
+        ("cub-final", ["cub-final"]),
+        ("cub-final-again", ["cub-final", "cub-final-other-forms"]),
+        ("cub-final-epochs", ["cub-final-epochs"]),
+        ("cub-final-other-forms", ["cub-final-other-forms"]),
     ],
 )
-def test_final_rows_of_the_log_are_what_recipes_make_now(log, arms):
+def test_final_rows_of_the_log_are_what_recipes_make_now(log, files):
     changes = ["backbone=resnet50_v1", "weights=resnet50-v1-imagenet"]
-    configs = {arm.name: arm.config for arm in arms_of_file(ARMS / f"{arms}.arms", changes, validation={})}
+    arms = [arm for name in files for arm in arms_of_file(ARMS / f"{name}.arms", changes, validation={})]
+    configs = {arm.name: arm.config for arm in arms}
     lines = Lab(RESULTS / f"{log}.jsonl").lines()
     assert lines
     for line in lines:
