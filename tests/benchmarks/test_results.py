@@ -11,7 +11,7 @@ from idml.paper.tables import final_tables
 from idml.sweeping.lab import Lab, Line
 
 ROOT = Path(__file__).parents[2]
-RESULTS = (ROOT / "RESULTS.md").read_text(encoding="utf-8")
+RESULTS, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "README.md"))
 LINES = Lab(ROOT / "results" / "cub-final.jsonl").lines()
 LONGER = Lab(ROOT / "results" / "cub-final-epochs.jsonl").lines()
 NAMES = {
@@ -21,6 +21,7 @@ NAMES = {
     "ProxyNCA": "proxy_nca",
 }
 HALF_A_DIGIT = 0.051
+IN_SHORT = RESULTS.partition("## In short")[2].partition("\n## ")[0]
 
 
 def held(loss: str, row: str, lines: Sequence[Line]) -> tuple[list[float], list[float]]:
@@ -40,6 +41,12 @@ def assert_told(text: str, scores: Sequence[float], known: Sequence[float]) -> N
     assert told[len(scores) :] == pytest.approx(known, abs=HALF_A_DIGIT / 10), text
 
 
+def rows_of(table: str) -> list[list[str]]:
+    """Its cells, without those of the head."""
+    rows = [line for line in table.splitlines() if line.startswith("| ")][2:]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
 def missing_rows(text: str) -> list[str]:
     rows = [line for line in text.splitlines() if line.startswith(("|", "Without uncertainty"))]
     assert rows
@@ -55,15 +62,24 @@ def test_rows_with_more_epochs_are_those_of_the_log():
 
 
 def test_the_table_in_short_is_that_of_the_log():
-    short = RESULTS.partition("## In short")[2].partition("\n## ")[0]
-    rows = [row.strip("|").split("|") for row in short.splitlines() if row.startswith("| ")][2:]
+    rows = rows_of(IN_SHORT)
     assert len(rows) == 8
     for name, epochs, *cells in rows:
-        loss, _, is_not_mixed = name.strip().rstrip("*").partition(", ")
+        loss, _, is_not_mixed = name.rstrip("*").partition(", ")
         loss, row = NAMES.get(loss, loss), "introspective" if is_not_mixed else "both"
-        lines = LONGER if name.strip().endswith("*") else LINES
+        lines = LONGER if name.endswith("*") else LINES
         assert {int(epochs)} == {line["config"]["run"]["epochs"] for line in lines if line["arm"] == f"{loss} {row}"}
         scores, known = held(loss, row, lines)
         assert_told(" ".join(cells), scores, known)
         reached = [scores[4] >= 1, scores[5] >= 0.5, known[0] >= 0.6, known[1] >= 0.95]
         assert ["✓" in cell for cell in cells[2:]] == reached, name
+
+
+def test_the_readme_has_the_table_in_short():
+    told = rows_of(README.partition("What to expect on real data")[2].partition("\n## ")[0])
+    short = [[cell.removesuffix("✓").strip() for cell in row] for row in rows_of(IN_SHORT)]
+    expected = [
+        [name.rstrip("*"), plain, both, f"{recall} / {map_at_r}", *known]
+        for name, _, plain, both, recall, map_at_r, *known in short
+    ]
+    assert told == expected
