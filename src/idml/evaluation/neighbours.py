@@ -56,9 +56,9 @@ def nearest_and_rival(
     for rows, rough in _rough_distances(comparison, memory, shared, progress):
         found[rows] = _settled(comparison, rows, rough, 1)[0][:, 0]
         rough.masked_fill_(gallery_labels == gallery_labels[found[rows], None], torch.inf)
-        has_rival = rough.isfinite().any(dim=1)
-        contested = rows[has_rival]
-        rivals[contested] = _settled(comparison, contested, rough[has_rival], 1)[0][:, 0] + 1  # 0, to be added up: none
+        has_rival = rough.amin(dim=1).isfinite()
+        contested, rough = (rows, rough) if has_rival.all() else (rows[has_rival], rough[has_rival])
+        rivals[contested] = _settled(comparison, contested, rough, 1)[0][:, 0] + 1  # 0, to be added up: none
     return added_up(found, shared=shared), added_up(rivals, shared=shared) - 1
 
 
@@ -77,7 +77,8 @@ def _settled(
     comparison: Comparison, rows: Int[Tensor, " q"], rough: Float[Tensor, "q m"], k: int
 ) -> tuple[Int[Tensor, "q k"], Float[Tensor, "q k"]]:
     """The k nearest by rough distances and how far they are, what is too close to call by exact ones."""
-    limit = rough.topk(k, dim=1, largest=False).values[:, -1:] + 2 * comparison.tolerance
+    kth = rough.amin(dim=1) if k == 1 else rough.topk(k, dim=1, largest=False).values[:, -1]  # amin is far faster
+    limit = kth[:, None] + 2 * comparison.tolerance
     query, column = (rough <= limit).nonzero(as_tuple=True)  # k each, and those too close to call
     exact = comparison.exact(rows[query], column)
     query, column, exact = _in_order(query, column, exact)
