@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from idml.atomic import writing
+from idml.atomic import check_place, writing
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -53,3 +53,13 @@ def test_other_failures_stay_what_they_are(tmp_path, monkeypatch, error):
     with pytest.raises(type(error)) as told, writing(tmp_path / "last.pt"):
         raise error
     assert told.value is error
+
+
+def test_a_place_is_tried_before_anything_is_made(tmp_path):
+    check_place(tmp_path / "new" / "plot.png")
+    assert not any((tmp_path / "new").iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        check_place(tmp_path / "file" / "plot.png")
+    with pytest.raises(IsADirectoryError):
+        check_place(tmp_path / "new")

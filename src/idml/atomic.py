@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 
 FULL = 1 << 20  # bytes: with less left, a disk counts as full
 
@@ -37,6 +38,15 @@ def writing(path: Path | str) -> Iterator[Path]:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from None
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def check_place(path: Path | str) -> None:
+    """Raise the OSError now that writing there would raise after hours of work; leaves nothing but the folder."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryFile(dir=path.parent):
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
 
 
 def _is_of_a_full_disk(error: Exception, folder: Path) -> bool:

@@ -19,7 +19,8 @@ def unknown_name(kind: str, given: object, known: Iterable[str]) -> ValueError:
     unknown loss 'triplets': did you mean 'triplet'? Known: margin, triplet.
     """
     names = sorted(known)
-    nearest = get_close_matches(str(given), names, n=NEAREST, cutoff=0.5)
+    begun = [name for name in names if given and name.startswith(str(given))]
+    nearest = list(dict.fromkeys([*begun, *get_close_matches(str(given), names, n=NEAREST, cutoff=0.5)]))[:NEAREST]
     hint = f" did you mean {nearest[0]!r}?" if nearest else ""
     if nearest and len(names) > MANY:
         others = f" Or {' or '.join(map(repr, nearest[1:]))}?" if nearest[1:] else ""
@@ -35,6 +36,10 @@ def first_line(error: Exception) -> str:
     'no such host'
     """
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+
+
+class NotFiniteError(ValueError):
+    """A row without a finite length: of a bad input, or of a model that diverged."""
 
 
 def values_can_be_read(tensor: Tensor) -> bool:
@@ -54,7 +59,9 @@ def check_lengths(length: Tensor, rows: Tensor, *, name: str) -> bool:
         return lowest == 0
     row = int(torch.isfinite(length).logical_not().nonzero()[0])
     if torch.isfinite(rows[row]).all():
-        raise ValueError(f"{name} row {row} is too long for {rows.dtype}: its squared length overflows. Scale it down.")
-    raise ValueError(
+        raise NotFiniteError(
+            f"{name} row {row} is too long for {rows.dtype}: its squared length overflows. Scale it down."
+        )
+    raise NotFiniteError(
         f"{name} row {row} holds NaN or infinity. Look for a diverged model (lower the learning rate) or a bad input."
     )

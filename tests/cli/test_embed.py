@@ -5,6 +5,8 @@ import pytest
 from pictures import class_folders
 
 from idml.cli.embed import found_images
+from idml.evaluation.embedded import Embedded
+from idml.models.embedder import Embedder
 
 
 def test_files_that_macos_leaves_are_not_embedded(tmp_path):
@@ -28,3 +30,30 @@ def test_parquet_needs_pyarrow_and_says_so_before_any_work(idml, tmp_path, monke
     code, _, errors = idml("embed", Path("model"), class_folders(tmp_path), "--output", "rows.parquet")
     assert code == 1
     assert ".parquet needs pyarrow: pip install 'idml[parquet]'" in errors
+
+
+def test_images_that_cannot_be_read_stop_it_or_are_left_out(idml, tmp_path):
+    images = class_folders(tmp_path / "photos")
+    (images / "class1" / "0.png").write_bytes(b"no image")
+    Embedder("test_resnet", 6, 2, image_size=32).save(tmp_path / "model")
+    words = ("embed", tmp_path / "model", images, "--output", tmp_path / "found.npz", "--batch", "1")
+    code, _, errors = idml(*words)
+    assert code == 1
+    assert "class1/0.png cannot be read" in errors
+    assert "(--skip-bad)" in errors
+    code, output, _ = idml(*words, "--skip-bad")
+    assert code == 0
+    assert "left out 1 image (" in output
+    found = Embedded.load(tmp_path / "found.npz")
+    assert len(found.labels) == len(found.embedding) == 11
+    assert found.images is not None
+    assert not any(name.endswith("class1/0.png") for name in found.images)
+
+
+def test_where_no_image_can_be_read_nothing_is_written(idml, tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no image")
+    Embedder("test_resnet", 6, 2, image_size=32).save(tmp_path / "model")
+    code, _, errors = idml("embed", tmp_path / "model", tmp_path, "--output", tmp_path / "found.npz", "--skip-bad")
+    assert code == 1
+    assert "none of the 1 files can be read" in errors
+    assert not (tmp_path / "found.npz").exists()

@@ -30,10 +30,16 @@ def test_one_source_prints_a_table_and_leaves_scores_and_a_report(idml, tmp_path
     assert code == 0
     assert "Recall@1000" in output
     assert "R-AUROC" in output
-    scores = json.loads((tmp_path / "test" / "scores.json").read_text())
+    scores = json.loads((tmp_path / "test-evaluation" / "scores.json").read_text())
     assert scores["recall"]["1000"] == 1.0
     assert scores["intervals"]["recall@1"][0] <= scores["recall"]["1"] <= scores["intervals"]["recall@1"][1]
-    assert "<html" in (tmp_path / "test" / "report.html").read_text()
+    assert "<html" in (tmp_path / "test-evaluation" / "report.html").read_text()
+
+
+def test_a_folder_of_photos_that_is_called_like_the_file_is_left_alone(idml, tmp_path):
+    (tmp_path / "photos").mkdir()
+    assert idml("evaluate", save(tmp_path / "photos.npz"), "--no-report", "--resamples", "0")[0] == 0
+    assert not any((tmp_path / "photos").iterdir())
 
 
 def test_a_run_keeps_its_own_scores_and_lends_its_images_and_its_calibration(idml, tmp_path):
@@ -89,7 +95,7 @@ def test_images_from_elsewhere_are_told_from_those_inside(idml, tmp_path):
     )
     assert code == 0
     assert "Mahalanobis" in output
-    found = json.loads((tmp_path / "a" / "scores.json").read_text())["outside"]
+    found = json.loads((tmp_path / "a-evaluation" / "scores.json").read_text())["outside"]
     assert found["nearest"]["auroc"] == found["level"]["auroc"] == 1.0
     assert found["mean_level_outside"] > found["mean_level_inside"]
 
@@ -111,7 +117,10 @@ def test_the_introspective_distance_takes_its_options(idml, tmp_path):
         (["{a}", "--device", "abacus"], "device 'abacus' is not here"),
         (["{a}", "--train", "{a}"], "--train and --outside go together"),
         (["{a}", "--against", "{a}"], "one seed of each method"),
-        (["{a}", "{a}", "--against", "{a}"], "2 sources and 1 --against"),
+        (["{a}", "{b}", "--against", "{a}"], "give as many of each, and repeat the option, --against c.npz"),
+        (["{a}", "{a}"], "a.npz is given twice: give each seed once"),
+        (["{a}", "{b}", "--against", "{b}", "--against", "{b}"], "b.npz is given twice: give each seed once"),
+        (["{a}", "{b}", "--against", "{b}", "--against", "{few}"], "are not of the same images (60 and 30 labels)"),
         (["{plain}", "--distance", "introspective"], "needs uncertainty"),
         (["{a}", "--output", "{a}/below-a-file"], "A file is in the way"),
         (["{a}", "--tau", "3"], "--tau is for --distance introspective"),
@@ -124,6 +133,9 @@ def test_the_introspective_distance_takes_its_options(idml, tmp_path):
 )
 def test_mistakes_are_told_in_a_line_or_two(idml, words, message, tmp_path):
     places = {"a": save(tmp_path / "a.npz"), "plain": save(tmp_path / "plain.npz", uncertain=False)}
+    places["b"], few = save(tmp_path / "b.npz", seed=1), Embedded.load(places["a"])
+    places["few"] = tmp_path / "few.npz"
+    Embedded(embedding=few.embedding[:30], labels=few.labels[:30]).save(places["few"])
     places["nan"] = save(tmp_path / "nan.npz", noise=float("nan"))
     code, _, errors = idml("evaluate", "--no-report", *(word.format(**places) for word in words))
     assert code == 1
@@ -140,8 +152,8 @@ def test_a_misspelt_option_is_not_a_traceback(idml, tmp_path):
 
 def test_a_full_disk_is_told_and_nothing_is_lost(idml, tmp_path, monkeypatch):
     source = save(tmp_path / "a.npz")
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "scores.json").write_text("old")
+    (tmp_path / "a-evaluation").mkdir()
+    (tmp_path / "a-evaluation" / "scores.json").write_text("old")
 
     def is_full(*_: object) -> None:
         raise OSError(28, "No space left on device", "scores.json")
@@ -150,15 +162,15 @@ def test_a_full_disk_is_told_and_nothing_is_lost(idml, tmp_path, monkeypatch):
     code, _, errors = idml("evaluate", source, "--no-report")
     assert code == 1
     assert "The disk is full" in errors
-    assert (tmp_path / "a" / "scores.json").read_text() == "old"
+    assert (tmp_path / "a-evaluation" / "scores.json").read_text() == "old"
 
 
 def test_results_are_safe_when_nobody_reads_the_table(tmp_path):
     source = save(tmp_path / "a.npz")
     command = f"{sys.executable} -m idml evaluate {source} --resamples 10 --no-clustering | true"
     found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (tmp_path / "a" / "scores.json").exists()
-    assert (tmp_path / "a" / "report.html").exists()
+    assert (tmp_path / "a-evaluation" / "scores.json").exists()
+    assert (tmp_path / "a-evaluation" / "report.html").exists()
     assert "Traceback" not in found.stderr
 
 

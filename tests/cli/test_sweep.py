@@ -205,7 +205,15 @@ def test_scores_by_epoch_are_shown_of_a_log(idml, cache):
         (["digits", "--data", "{cache}", "--log", "."], "choose another --log"),
         (["digits", "--data", "{cache}", "--device", "tpu"], "device 'tpu' is not here"),
         (["digits", "--data", "{cache}", "--set", "backbone=resnet5"], "unknown backbone 'resnet5'"),
-        (["--show", "--log", "none.jsonl"], "there is no log none.jsonl"),
+        (["digits", "--data", "{cache}", "--validate", "1-fold"], "--validate is '1-fold'"),
+        (["digits", "--data", "{cache}", "--validate", "5-fold", "--final"], "--final trains on all of them"),
+        (
+            ["digits", "--data", "{cache}", "--over", "tau=3,4", "--plot", "{cache}/meta.json/tau.png"],
+            "meta.json/tau.png cannot be written",
+        ),
+        (["--show", "--log", "none.jsonl"], "--log none.jsonl is not there"),
+        (["--show", "--log", "."], "--log . is a folder"),
+        (["--show", "--final"], "--show runs nothing"),
         (["digits", "--show"], "--show runs nothing"),
     ],
 )

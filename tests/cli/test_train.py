@@ -15,6 +15,7 @@ from idml.data.cache import Cache
 from idml.evaluation.embedded import Embedded
 
 QUICK = ["--set", "epochs=3", "--set", "batch=20"]
+NARROW = 80  # columns of a terminal
 
 
 def test_from_photos_to_a_model_that_was_killed_continued_evaluated_embedded_and_exported(idml, tmp_path):
@@ -124,11 +125,16 @@ def test_recipes_are_listed_and_whole_as_json(idml):
         (["train", "digit", "--data", "."], "unknown recipe 'digit': did you mean 'digits'?"),
         (["train", "digits", "--data", ".", "--set", "taus=3"], "unknown setting 'taus': did you mean 'tau'?"),
         (["train", "digits", "--data", ".", "--set", "select=best"], "Test classes are never selected on"),
+        (
+            ["train", "digits", "--data", "photos", "--test-share", "1"],
+            "test_share is 1.0: give a share of the classes",
+        ),
         (["embed", "nowhere", "nothing.png"], "there is no image nothing.png"),
         (["embed", "nowhere", ".", "--output", "x.csv"], "ends in '.csv'"),
     ],
 )
 def test_mistakes_are_told_in_a_line_or_two(idml, words, message):
+    Path("photos").mkdir()
     code, _, errors = idml(*words)
     assert code == 1
     assert message in errors
@@ -141,6 +147,9 @@ def test_the_demo_prints_both_rows_and_draws_a_report(idml, monkeypatch):
     assert code == 0, errors
     assert "introspective" in output
     assert "level rises, blur" in output
+    table = [line for line in output.splitlines() if line.startswith(("┃", "│"))]
+    assert {len(line) for line in table} <= set(range(NARROW + 1))
+    assert all(line.count("(") == line.count(")") for line in table)  # no interval is broken in two
     assert Path("demo/introspective/report.html").exists()
 
 

@@ -334,8 +334,11 @@ def test_both_releases_of_cars_are_recognised(tmp_path):
 
 
 def test_an_unknown_source_says_what_was_looked_for(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no dataset that is known. Looked for cub200: images.txt.*folder:"):
+    with pytest.raises(ValueError, match=r"holds no dataset that is known \(cub200, .*, folder\): give a folder with"):
         find_source(tmp_path)
+    (tmp_path / "notes.md").write_text("no dataset")
+    with pytest.raises(ValueError, match=r"notes.md is no dataset that is known: give a .csv or .tar, or a folder"):
+        find_source(tmp_path / "notes.md")
     with pytest.raises(ValueError, match="there is no .*nowhere"):
         find_source(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="did you mean 'cars196'"):
@@ -346,7 +349,7 @@ def test_an_unknown_source_says_what_was_looked_for(tmp_path):
 
 def test_loose_images_without_classes_are_no_dataset(tmp_path):
     Image.fromarray(picture()).save(tmp_path / "a.png")
-    with pytest.raises(ValueError, match="holds no dataset"):
+    with pytest.raises(ValueError, match="holds 1 images, and no folders with images: put those of each"):
         find_source(tmp_path)
 
 

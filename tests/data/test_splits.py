@@ -48,6 +48,11 @@ def test_parts_too_few_or_too_many_are_refused(parts):
         held_out_classes(ROWS, LABELS, share=Fold(0, parts))
 
 
+def test_five_classes_can_be_parted_in_two_alone():
+    with pytest.raises(ValueError, match="5 classes cannot be parted in 5, .*: give 2 folds"):
+        held_out_classes(torch.arange(5), torch.arange(5), share=Fold(part=0, parts=5))
+
+
 @pytest.mark.parametrize("share", [0.001, 0.999])
 def test_each_side_keeps_two_classes(share):
     for rows in held_out_classes(ROWS, LABELS, share=share):

@@ -68,8 +68,10 @@ def test_other_formats_are_told(tmp_path, changes, message):
 @pytest.mark.parametrize("name", ["model.json", "model.safetensors"])
 def test_a_missing_file_is_named(tmp_path, name):
     (save(tmp_path) / name).unlink()
-    with pytest.raises(ValueError, match=f"there is no {name} in .* give a folder that Embedder.save wrote"):
+    with pytest.raises(ValueError, match=f"there is no {name} in .* give the folder of a model, or of a run"):
         load_folder(tmp_path)
+    with pytest.raises(ValueError, match="there is no folder .*nowhere: give that of a model"):
+        load_folder(tmp_path / "nowhere")
 
 
 def test_a_broken_description_is_told(tmp_path):

@@ -34,6 +34,12 @@ def with_single_images(cache: Cache, split: str) -> Cache:
     return changed(cache, labels=labels, class_names=[str(number) for number in range(200)])
 
 
+def test_a_single_class_teaches_nothing_and_is_refused(cache):
+    one = changed(cache, labels=np.full_like(cache.index.labels, 3))
+    with pytest.raises(ValueError, match=r"has training images of 1 class \('.*'\): add others, a folder each"):
+        training_and_validation_rows(recipe("digits"), one)
+
+
 def test_test_images_are_scored_among_themselves_or_queries_in_their_gallery(cache):
     scored = scored_rows(cache)
     assert scored is not None

@@ -16,7 +16,9 @@ def chosen_device(name: str) -> torch.device:
         device = torch.device(name)
         float(torch.zeros(1, device=device))
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(f"device {name!r} is not here: use --device cpu, or install a PyTorch that has it.") from None
+        raise ValueError(
+            f"device {name!r} is not here: use --device cpu, or cuda or mps with a PyTorch that has it."
+        ) from None
     return device
 
 

@@ -10,6 +10,7 @@ import typer
 
 from idml.cli.devices import chosen_device
 from idml.cli.progress import Stages
+from idml.data.cache import named
 from idml.data.sources.records import IMAGE_SUFFIXES, is_image
 from idml.embedding import Embedding
 from idml.evaluation.embedded import FORMATS, Embedded
@@ -28,6 +29,7 @@ def embed(
         Path, typer.Option(help="File to write: .npz, .safetensors, or .parquet (pip install 'idml[parquet]').")
     ] = Path("embeddings.npz"),
     batch: Annotated[int, typer.Option(min=1, help="Images at once.")] = 64,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
@@ -44,7 +46,11 @@ def embed(
     with Stages(is_quiet=as_json) as stages:
         stages.begin(f"{len(paths):,} images")
         network = Embedder.load(model).to(chosen_device(device))
-        embedding = network.embed_files(paths, batch=batch, progress=stages.progress)
+        problems: dict[Path | str, str] | None = {} if skip_bad else None
+        embedding = network.embed_files(paths, batch=batch, problems=problems, progress=stages.progress)
+        if problems:
+            stages.say(f"left out {named(list(map(str, problems)), what='image')} that cannot be read")
+            paths = [path for path in paths if path not in problems]
         write(output, paths, embedding)
         stages.say(f"wrote {output}: {len(paths):,} images")
     if as_json:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from idml.atomic import writing
@@ -28,7 +29,7 @@ from idml.models.saved import IN_A_RUN as MODEL
 
 GIB = 1 << 30
 MOST_GIB = 1 << 20
-EVALUATION = "evaluation"  # in the folder of a run, whose own scores stay
+EVALUATION = "evaluation"  # in the folder of a run, whose own scores stay; beside a file, after its name
 
 
 class Distance(StrEnum):
@@ -48,7 +49,10 @@ def evaluate(
     ],
     against: Annotated[
         list[Path] | None,
-        typer.Option(help="The same seeds of another method, in the same order: differences are tested in pairs."),
+        typer.Option(
+            help="The same seeds of another method, in the same order, one --against for each: differences are tested "
+            "in pairs."
+        ),
     ] = None,
     ks: Annotated[str, typer.Option(help="K of Recall@K, with commas between, as large as you like.")] = "1,2,4,8",
     distance: Annotated[Distance, typer.Option(help="By which images are near.")] = Distance.euclidean,
@@ -65,7 +69,7 @@ def evaluate(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for scores.json and report.html; if not given, beside the file, named after it; of a run, "
+            help=f"Folder for scores.json and report.html; if not given, NAME-{EVALUATION} beside NAME.npz; of a run, "
             f"{EVALUATION} in its folder."
         ),
     ] = None,
@@ -117,8 +121,10 @@ def evaluate(
             return embedded, scores
 
         if len(sources) > 1:
-            ours, theirs = ([judged(path)[1] for path in side] for side in (sources, against or []))
-            comparison = compared(ours, theirs)
+            ours, theirs = ({path: judged(path) for path in side} for side in (sources, against or []))
+            for one, other in zip(ours, theirs, strict=False):
+                _check_pair(one, ours[one][0], other, theirs[other][0])
+            comparison = compared(*([scores for _, scores in side.values()] for side in (ours, theirs)))
             answer = {one.row.key: one.to_dict() for one in comparison}
             written = [] if output is None else [_save(output / "comparison.json", answer)]
             tables = [spreads_table(comparison)]
@@ -140,7 +146,7 @@ def evaluate(
                 )
                 answer["outside"] = without_nan(detection.to_dict())
                 tables.append(detection_table(detection))
-            folder = output or (source / EVALUATION if source.is_dir() else source.with_suffix(""))
+            folder = output or (source / EVALUATION if source.is_dir() else _beside(source))
             written = [_save(folder / "scores.json", answer)]
             if report:
                 stages.begin("report")
@@ -164,13 +170,34 @@ def _check_together(
     if (train is None) != (outside is None):
         raise ValueError("--train and --outside go together: give both, or neither.")
     if against and len(against) != len(sources):
-        raise ValueError(f"there are {len(sources)} sources and {len(against)} --against: give as many of each.")
+        raise ValueError(
+            f"there are {len(sources)} sources and {len(against)} --against: give as many of each, and repeat the "
+            "option, --against c.npz --against d.npz."
+        )
+    for side in (sources, against):
+        for number, path in enumerate(side):
+            if path.resolve() in [other.resolve() for other in side[:number]]:
+                raise ValueError(f"{path} is given twice: give each seed once.")
     if against and len(sources) < 2:
         raise ValueError("one seed of each method cannot tell a difference from noise: give at least two of each.")
     if outside is not None and len(sources) > 1:
         raise ValueError(f"--outside judges one source, and there are {len(sources)}: give them one by one.")
     if images is not None and not images.is_dir():
         raise ValueError(f"--images: there is no folder {images}.")
+
+
+def _check_pair(one: Path, ours: Embedded, other: Path, theirs: Embedded) -> None:
+    """Raise if two sets of embeddings are not of the same images, as far as labels tell."""
+    if ours.labels.shape != theirs.labels.shape or not torch.equal(ours.labels.cpu(), theirs.labels.cpu()):
+        raise ValueError(
+            f"{one} and {other} are not of the same images ({len(ours.labels)} and {len(theirs.labels)} labels): "
+            "differences are of pairs, so give both methods' embeddings of one set in one order."
+        )
+
+
+def _beside(source: Path) -> Path:
+    """The folder for what is found of a file; never one of photographs that is called like it."""
+    return source.with_name(f"{source.stem}-{EVALUATION}")
 
 
 def _numbers(ks: str) -> tuple[int, ...]:

@@ -48,13 +48,13 @@ def sweep(
         "3"
     ),
     validate: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="second|first|SHARE|N-fold",
-            help="Training classes to hold out and compare by: a half of the class numbers, a share such as 0.2, or "
-            "with 5-fold another fifth of them with each seed.",
+            help="Training classes to hold out and compare by: a half of the class numbers (if not given, the second), "
+            "a share such as 0.2, or with 5-fold another fifth of them with each seed.",
         ),
-    ] = "second",
+    ] = None,
     final: Annotated[
         bool,
         typer.Option("--final", help="Train on all training classes and score the test classes: for what is chosen."),
@@ -101,7 +101,7 @@ def sweep(
 
     check_score(by, is_final=final or show)
     if show:
-        _check_nothing_to_run(names, data, arms, changes, over, plot)
+        _check_nothing_to_run(names, data, arms, changes, over, plot, validate, final)
         from idml.cli.sweep_tables import tell, tell_epochs
 
         lines = _existing(log)
@@ -121,10 +121,10 @@ def sweep(
     from idml.sweeping.sweep import sweep as run
     from idml.sweeping.trial import run_trial
 
-    _check_choice(over, final=final)
+    _check_choice(over, validate, final=final)
     overs = [space.read_over(text) for text in over or []]
     _check_once(changes or [], [one.name for one in overs])
-    held_out = space.held_out(validate, is_final=final)
+    held_out = space.held_out(validate or "second", is_final=final)
     bases = space.arms_of_recipes(names or [], changes or [], validation=held_out)
     bases += [] if arms is None else space.arms_of_file(arms, changes or [], validation=held_out)
     if not bases:
@@ -165,14 +165,19 @@ def _existing(log: Path) -> list[dict[str, Any]]:
     from idml.sweeping.lab import Lab
 
     if not log.is_file():
-        raise ValueError(f"there is no log {log}: give the --log of a sweep.")
+        is_what = "is a folder" if log.is_dir() else "is not there"
+        raise ValueError(f"--log {log} {is_what}: give the log of a sweep.")
     lines = Lab(log).lines()
     if not lines:
         raise ValueError(f"{log} holds no runs yet.")
     return lines
 
 
-def _check_choice(over: list[str] | None, *, final: bool) -> None:
+def _check_choice(over: list[str] | None, validate: str | None, *, final: bool) -> None:
+    if validate is not None and final:
+        raise ValueError(
+            f"--validate {validate} holds training classes out, and --final trains on all of them: give one of them."
+        )
     if over and final:
         raise ValueError(
             "--over with --final would choose on the test classes, and their score would be too good: choose without "

@@ -103,5 +103,6 @@ def _with_interval(row: Row | None) -> str:
         return ""
     if row.interval is None or math.isnan(row.interval.low):
         return row.written(row.value)
-    low, high = (row.written(end).removesuffix(" %") for end in (row.interval.low, row.interval.high))
-    return f"{row.written(row.value)}  ({low} – {high})"
+    ends = (row.interval.low, row.interval.high)
+    low, high = (f"{100 * end:.1f}" if row.is_share else row.written(end) for end in ends)
+    return f"{row.written(row.value)} ({low}–{high})"

@@ -21,7 +21,6 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from idml.data.batches import check_between
 from idml.data.cache import BETWEEN_NAMES, FORMAT, Cache, Index, Meta, is_cache
 from idml.data.decoder import Decoded, Stored, decode_stored
 from idml.data.decoding import Decoder
@@ -129,7 +128,8 @@ def planned(
     test_share: float = 0.0,
 ) -> Plan:
     """What `prepare` would make of a dataset under these options; no image is read yet."""
-    check_between("test_share", test_share, 0.0, 1.0)
+    if not 0 <= test_share < 1:
+        raise ValueError(f"test_share is {test_share}: give a share of the classes, from 0 to below 1.")
     source = Path(source)
     kind = find_source(source, kind=kind)
     size = SOURCES[kind].size if size is None else size

@@ -76,6 +76,6 @@ def _part(classes: Int[Tensor, " c"], fold: Fold) -> Int[Tensor, " held_out"]:
     if not 2 <= fold.parts <= most:
         raise ValueError(
             f"{len(classes)} classes cannot be parted in {fold.parts}, with {FEWEST_CLASSES} or more in each part: "
-            f"give at least 2 folds, and at most {most}."
+            + ("give 2 folds." if most == 2 else f"give at least 2 folds, and at most {most}.")
         )
     return classes.tensor_split(fold.parts)[fold.part % fold.parts]

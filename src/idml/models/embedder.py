@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -105,17 +105,28 @@ class Embedder(nn.Module):
 
     @torch.inference_mode()
     def embed_files(
-        self, paths: Sequence[Path | str], *, batch: int = 64, progress: Progress = no_progress
+        self,
+        paths: Sequence[Path | str],
+        *,
+        batch: int = 64,
+        problems: MutableMapping[Path | str, str] | None = None,
+        progress: Progress = no_progress,
     ) -> Embedding:
-        """Embeddings of image files, in their order, on the model's device; a file that is no image is an error."""
+        """Embeddings of image files, in their order, on the model's device; a file that is no image is an error.
+
+        problems: given one, such files are left out, and told of in it.
+        """
         if not paths:
             raise ValueError("there are no files to embed: give at least one path.")
         was_training = self.training
         self.eval()
-        crops = read_crops(paths, self.preprocessing, batch=batch)
+        crops = read_crops(paths, self.preprocessing, batch=batch, problems=problems)
         crops = followed(crops, "embedding", progress, length=math.ceil(len(paths) / batch))
         found = [self(images.to(self.normalise.mean.device)) for images in crops]
         self.train(was_training)
+        if not found:
+            first = next(iter((problems or {}).values()))
+            raise ValueError(f"none of the {len(paths)} files can be read. {first}")
         return Embedding.cat(found)
 
     def requires_grad_(self, requires_grad: bool = True) -> Embedder:

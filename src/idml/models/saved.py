@@ -40,9 +40,11 @@ def load_folder(folder: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     folder = Path(folder)
     if (folder / IN_A_RUN / DESCRIPTION).is_file():
         folder = folder / IN_A_RUN
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {folder}: give that of a model, or of the run that trained it.")
     for name in (DESCRIPTION, WEIGHTS):
         if not (folder / name).is_file():
-            raise ValueError(f"there is no {name} in {folder}: give a folder that Embedder.save wrote.")
+            raise ValueError(f"there is no {name} in {folder}: give the folder of a model, or of a run that is done.")
     try:
         description = json.loads((folder / DESCRIPTION).read_text())
     except ValueError as error:

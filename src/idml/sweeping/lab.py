@@ -44,7 +44,8 @@ class Lab:
             if line is not None:
                 found.append(line)
             elif text.strip() and not (number == len(texts) and _is_torn(text)):
-                raise ValueError(f"{self.path}, line {number} is no run of a sweep: mend that line, or remove it.")
+                remedy = "mend that line, or remove it" if found else "give the --log of a sweep, or a new file"
+                raise ValueError(f"{self.path}, line {number} is no run of a sweep: {remedy}.")
         return found
 
     def latest(self) -> dict[str, Line]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from idml.atomic import writing
+from idml.atomic import check_place, writing
 from idml.sweeping.space import LOG_FROM, Arm, Choices, Over
 from idml.sweeping.summary import SCORES, Result
 
@@ -18,6 +18,10 @@ def check_picture(path: Path, arms: Sequence[Arm], overs: Sequence[Over]) -> Non
     """Raise if there will be nothing to draw, or no way to write it."""
     if path.suffix not in FORMATS:
         raise ValueError(f"--plot {path} ends in {path.suffix!r}: give a name that ends in .png, .svg or .pdf.")
+    try:
+        check_place(path)
+    except OSError as error:
+        raise ValueError(f"--plot {path} cannot be written ({error.strerror}): choose another place.") from None
     several = len({arm.base for arm in arms}) > 1
     most = MOST_FIELDS - several
     if not 1 <= len(overs) <= most or not all(isinstance(over, Choices) for over in overs):

@@ -132,7 +132,7 @@ def held_out(validate: str, *, is_final: bool = False) -> dict[str, Any]:
         return nothing
     if validate in ("first", "second"):
         return nothing | {"validation_half": validate}
-    if (folds := re.fullmatch(r"(\d+)-fold", validate)) is not None:
+    if (folds := re.fullmatch(r"(\d+)-fold", validate)) is not None and int(folds[1]) > 1:
         return nothing | {"validation_folds": int(folds[1])}
     try:
         share = float(validate)
@@ -174,16 +174,16 @@ def arms_of_file(path: Path | str, changes: Sequence[str], *, validation: Mappin
         name, _, words = (part.strip() for part in text.partition(":"))
         try:
             if not (name and words):
-                raise ValueError(f"{text!r} is no arm. Write NAME: RECIPE CHANGE …, as in soft: digits tau=9")
+                raise ValueError(f"{text!r} is no arm. Write NAME: RECIPE CHANGE …, as in soft: digits tau=9.")
             base, *own = words.split()
             seeds, own = _own_seeds(own)
             check_changes([*changes, *own])
             arm = replace(_arm(name, base, [*changes, *own], validation), seeds=seeds)
             for other in found.values():
                 if other.name == name or other.config == arm.config:
-                    raise ValueError(f"arm {name!r} is there already, as {other.name!r}: leave one of them out")
+                    raise ValueError(f"arm {name!r} is there already, as {other.name!r}: leave one of them out.")
         except ValueError as mistake:
-            raise ValueError(f"{path}, line {number}: {str(mistake).rstrip('.')}.") from None
+            raise ValueError(f"{path}, line {number}: {mistake}") from None
         found[name] = arm
     if not found:
         raise ValueError(f"{path} holds no arms: write one a line, NAME: RECIPE CHANGE …, as in soft: digits tau=9.")

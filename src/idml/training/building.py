@@ -18,6 +18,13 @@ from idml.training.config import Config
 def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tensor, " n"], Int[Tensor, " v"]]:
     """Rows of the classes to train on, and of those held out; without validation the latter are none."""
     rows, data = cache.rows(TRAIN), config.data
+    classes = cache.labels[rows].unique().tolist()
+    if len(classes) < FEWEST_CLASSES:
+        named = ", ".join(repr(cache.class_names[number]) for number in classes) or "none"
+        raise ValueError(
+            f"{cache.folder} has training images of {len(classes)} class ({named}): add others, a folder each, for a "
+            f"model learns to tell {FEWEST_CLASSES} or more apart."
+        )
     if not data.holds_out:
         return rows, rows[:0]
     share = data.validation_share if data.validation_half == "none" else f"{data.validation_half} half"

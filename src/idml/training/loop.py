@@ -20,6 +20,7 @@ from idml.data.batches import seeded
 from idml.data.cache import Cache, warning_about
 from idml.distances import Introspective
 from idml.embedding import Embedding
+from idml.errors import NotFiniteError
 from idml.evaluation.judging import evaluate
 from idml.training import checkpoint, distributed, health
 from idml.training.averaging import Average
@@ -130,9 +131,12 @@ class Run:
         self.watch.begin(epochs=epochs, batches=self.batches, done=place.step)
         try:
             for epoch in range(place.epoch, epochs):
-                place = self._epoch(place._replace(epoch=epoch))
+                place = place._replace(epoch=epoch)
+                place = self._epoch(place)
                 if place.epoch < epochs and should_stop(self.records[-1]):
                     break
+        except NotFiniteError:  # on a CPU, distances refuse what is no number
+            raise self._diverged("no number any more", place) from None
         finally:
             self.watch.end()
         if self.config.run.select == "best" and place.best_epoch >= 0 and self.folder is not None:
@@ -146,7 +150,9 @@ class Run:
         if self.folder is None or not self.folder.begin(self.config, self._data()):
             return Place()
         place = self._load(LAST)
-        self.watch.say(f"going on from epoch {place.epoch + 1}, batch {place.batch}")
+        going_on = f"going on from epoch {place.epoch + 1}, batch {place.batch}"
+        is_trained = place.epoch == self.config.run.epochs
+        self.watch.say("all epochs are trained already" if is_trained else going_on)
         return place
 
     def _data(self) -> dict[str, str]:
@@ -268,11 +274,13 @@ class Run:
 
     def _check(self, loss: float, place: Place) -> None:
         if not math.isfinite(loss):
-            last = None if self.folder is None else self.folder.checkpoint(LAST)
-            kept = f" {last} is from before." if last is not None and last.exists() else ""
-            raise ValueError(
-                f"the loss is {loss} in epoch {place.epoch + 1}: lower lr, or use precision=float32.{kept}"
-            )
+            raise self._diverged(str(loss), place)
+
+    def _diverged(self, loss: str, place: Place) -> ValueError:
+        last = None if self.folder is None else self.folder.checkpoint(LAST)
+        kept = f" {last} is from before." if last is not None and last.exists() else ""
+        remedy = f"lower lr ({self.config.optimiser.lr:g}), or use precision=float32"
+        return ValueError(f"the loss is {loss} in epoch {place.epoch + 1}: {remedy}.{kept}")
 
     @torch.no_grad()
     def _check_sanity(self, batch: Batch, place: Place) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from idml.data.sources import cars, cifar, cub, folders, inshop, products, tables, tars
-from idml.data.sources.records import Record, Source
+from idml.data.sources.records import Record, Source, is_image
 from idml.errors import unknown_name
 
 __all__ = ["SOURCES", "Record", "Source", "find_source"]
@@ -35,5 +35,14 @@ def find_source(place: Path, *, kind: str | None = None) -> str:
     for name, source in SOURCES.items():
         if source.recognises(place):
             return name
-    looked_for = "; ".join(f"{name}: {source.looked_for}" for name, source in SOURCES.items())
-    raise ValueError(f"{place} holds no dataset that is known. Looked for {looked_for}.")
+    if place.is_file():
+        raise ValueError(f"{place} is no dataset that is known: give a .csv or .tar, or a folder.")
+    if number := sum(is_image(path) for path in place.iterdir()):
+        raise ValueError(
+            f"{place} holds {number} images, and no folders with images: put those of each class into one of its own."
+        )
+    kinds = ", ".join(SOURCES)
+    raise ValueError(
+        f"{place} holds no dataset that is known ({kinds}): give a folder with one folder of images a class, or tell "
+        "with --kind what it is, and hear what is missing."
+    )
