@@ -117,6 +117,14 @@ def test_recipes_are_listed_and_whole_as_json(idml):
     assert configs["cub-proxy-anchor"]["objective"]["loss"] == "proxy_anchor"
 
 
+def test_settings_without_effect_are_told(idml, tmp_path):
+    words = ["train", "digits", "--data", draw_photos(tmp_path / "photos"), *QUICK, "--set", "introspective=false"]
+    code, output, errors = idml(*words, "--set", "tau=3", "--set", "uncertainty_factor=2", "--test-share", 0.5)
+    assert code == 0, errors
+    assert "warning: tau, uncertainty_factor have no effect beside these settings" in errors
+    assert " classes" in output
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

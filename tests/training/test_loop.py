@@ -79,6 +79,28 @@ def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) ->
         assert torch.equal(value, other[name]), name
 
 
+class Telling(Silent):
+    """Keeps what a run says."""
+
+    def __init__(self):
+        self.words: list[str] = []
+
+    def say(self, words: str) -> None:
+        self.words.append(words)
+
+
+def test_a_run_that_is_done_is_not_scored_a_second_time(cache, tmp_path, monkeypatch):
+    first = train(small("epochs=1"), cache, tmp_path)
+    watch = Telling()
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "finish", None)
+        assert train(small("epochs=1"), cache, tmp_path, watch=watch) == first
+    assert watch.words == ["all epochs are trained already", "scored already"]
+    (tmp_path / "report.html").unlink()  # as where it was killed before the last of its files
+    assert train(small("epochs=1"), cache, tmp_path) == first
+    assert (tmp_path / "report.html").exists()
+
+
 def test_a_run_leaves_a_model_scores_a_report_curves_and_a_log(cache, tmp_path):
     scores = train(small(), cache, tmp_path)
     assert json.loads(json.dumps(scores)) == json.loads((tmp_path / "scores.json").read_text())

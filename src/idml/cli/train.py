@@ -52,13 +52,19 @@ def train(
     config = recipe(name).with_changes(changes or [])
     if seed is not None:
         config = config.with_changes({"seed": seed})
+    idle = config.idle(change.partition("=")[0].strip() for change in changes or [])
     folder = output or Path("runs") / f"{name}-{data.resolve().name}-seed{config.run.seed}"
     with distributed.process_group(chosen_device(device)) as place:
         with distributed.first_rank_first():  # it prepares the images, and the others find them
             is_quiet = as_json or not distributed.is_first()
             cache = _cache(data, test_share, size=config.data.prepared_size, skip_bad=skip_bad, is_quiet=is_quiet)
+        watch = Live(is_quiet=as_json)
+        if idle:
+            watch.say(
+                f"warning: {', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect beside these settings"
+            )
         try:
-            scores = run(config, cache, folder, device=place, watch=Live(is_quiet=as_json), wandb=wandb)
+            scores = run(config, cache, folder, device=place, watch=watch, wandb=wandb)
         except KeyboardInterrupt:
             if distributed.is_first():
                 typer.echo(_how_to_go_on(folder), err=True)
@@ -122,7 +128,8 @@ def _how_to_go_on(folder: Path) -> str:
 def _tell(scores: dict[str, Any], folder: Path) -> None:
     console = Console(highlight=False)
     if scores:
-        table = Table("score", "test classes, scored once")
+        conditions = f"{scores['query_count']:,} images of {scores['class_count']:,} classes"
+        table = Table("score", "test classes, scored once", caption=conditions, caption_justify="left")
         for name, value in (*((f"Recall@{k}", v) for k, v in scores["recall"].items()), ("MAP@R", scores["map_at_r"])):
             table.add_row(name, f"{100 * value:.2f} %")
         console.print(table)

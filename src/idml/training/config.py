@@ -69,6 +69,16 @@ class Config:
         value = getattr(getattr(self, place), leaf)
         return value.get(key) if key else value
 
+    def idle(self, names: Iterable[str]) -> list[str]:
+        """Of these settings those that have no effect beside the others.
+
+        >>> Config().with_changes(["introspective=false", "mixing=none"]).idle(["tau", "lr", "mixing"])
+        ['tau']
+        """
+        places = {name: _located(name)[:2] for name in names}
+        known = _idle(self.to_dict())
+        return [name for name, (part, leaf) in places.items() if leaf in known.get(part, ()) and leaf != part]
+
     def plain(self) -> Config:
         """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images.
 
@@ -119,6 +129,15 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
     """A config as a dict, where leaves that have no effect, without uncertainty that learns or mixed images, are the
     defaults.
     """
+    idle, found = _idle(values), {}
+    for part, leaves in values.items():
+        known = defaults.get(part, {})
+        found[part] = {**leaves, **{name: known[name] for name in idle.get(part, ()) if name in known}}
+    return found
+
+
+def _idle(values: Mapping[str, Any]) -> dict[str, Iterable[str]]:
+    """Leaves that have no effect beside the others, by the part of the config that they are in."""
     idle: dict[str, Iterable[str]] = {}
     if not values["objective"]["introspective"]:
         idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
@@ -130,11 +149,7 @@ def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict
         idle["optimiser"] = ["uncertainty_factor"]
     loss = LOSSES.get(values["objective"]["loss"])
     idle["mixing"] = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
-    found = {}
-    for part, leaves in values.items():
-        known = defaults.get(part, {})
-        found[part] = {**leaves, **{name: known[name] for name in idle.get(part, ()) if name in known}}
-    return found
+    return idle
 
 
 def _idle_mixing(values: Mapping[str, Any], *, has_proxies: bool) -> set[str]:

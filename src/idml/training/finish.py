@@ -22,7 +22,7 @@ from idml.training.building import scored_rows
 from idml.training.config import Config
 from idml.training.curves import draw_curves
 from idml.training.embedding import centre_crops, embed_all, embed_images, some_places
-from idml.training.runs import RunFolder
+from idml.training.runs import REPORT, SCORES, RunFolder
 from idml.training.watching import Watch
 from idml.training.workshop import Workshop
 
@@ -61,7 +61,7 @@ def finish(
     if not distributed.is_first():
         return scores.to_dict()
     embedded.save(folder.path / IN_A_RUN[0])
-    folder.save_json("scores.json", scores.to_dict())
+    folder.save_json(SCORES, scores.to_dict())
     _report(folder, scores, embedded, cache)
     return scores.to_dict()
 
@@ -118,5 +118,5 @@ def _calibration(embedding: Embedding, labels: Int[Tensor, " n"]) -> Calibration
 def _report(folder: RunFolder, scores: Scores, embedded: Embedded, cache: Cache) -> None:
     from idml.evaluation.report import write_report
 
-    path = folder.path / "report.html"
+    path = folder.path / REPORT
     write_report(path, scores, embedded, title=f"Run {folder.path.name}", image_root=cache.folder)

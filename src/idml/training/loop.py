@@ -69,6 +69,9 @@ def train(
         run = Run(config, cache, place_of_work, workshop, watch=watch, folder=where, pixels_memory=pixels_memory)
         run.logs = Logs(where, wandb=wandb)
         run.go()
+        if run.was_trained and (scores := where.scores()) is not None:
+            watch.say("scored already")
+            return scores
         return finish(config, run.model, cache, where, run.validation_rows, workshop, place_of_work, watch)
 
 
@@ -93,6 +96,7 @@ class Run:
         self.config, self.cache, self.folder, self.device, self.watch = config, cache, folder, device, watch
         self.logs: Logs | None = None
         self.records: list[dict[str, Any]] = []
+        self.was_trained = False  # before, by the same command
         control = config.model.uncertainty
         if control != "learned" and distributed.ranks() > 1:
             raise ValueError(f"uncertainty={control} draws or averages on each rank alone: use one process.")
@@ -151,8 +155,8 @@ class Run:
             return Place()
         place = self._load(LAST)
         going_on = f"going on from epoch {place.epoch + 1}, batch {place.batch}"
-        is_trained = place.epoch == self.config.run.epochs
-        self.watch.say("all epochs are trained already" if is_trained else going_on)
+        self.was_trained = place.epoch == self.config.run.epochs
+        self.watch.say("all epochs are trained already" if self.was_trained else going_on)
         return place
 
     def _data(self) -> dict[str, str]:

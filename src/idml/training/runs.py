@@ -17,6 +17,7 @@ from idml.training.checkpoint import LAST
 from idml.training.config import Config
 
 CONFIG, LOG, MODEL = "config.json", "log.jsonl", "model"
+SCORES, REPORT = "scores.json", "report.html"  # the last that is written of a run
 
 
 class RunFolder:
@@ -58,6 +59,14 @@ class RunFolder:
         kept = [record for record in self.records() if record["epoch"] < values["epoch"]]
         with writing(self.path / LOG) as unfinished:
             unfinished.write_text("".join(json.dumps(record) + "\n" for record in [*kept, values]))
+
+    def scores(self) -> dict[str, Any] | None:
+        """As `Scores.to_dict` has them, of a run that has all that it leaves behind; None before."""
+        if not all((self.path / name).exists() for name in (SCORES, REPORT)):
+            return None
+        found = json.loads((self.path / SCORES).read_text())
+        rises = {kind: {float(degree): share for degree, share in of.items()} for kind, of in found["rises"].items()}
+        return {**found, "recall": {int(k): share for k, share in found["recall"].items()}, "rises": rises}
 
     def save_json(self, name: str, values: dict[str, Any]) -> None:
         with writing(self.path / name) as unfinished:
