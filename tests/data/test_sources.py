@@ -349,7 +349,7 @@ def test_an_unknown_source_says_what_was_looked_for(tmp_path):
 
 def test_loose_images_without_classes_are_no_dataset(tmp_path):
     Image.fromarray(picture()).save(tmp_path / "a.png")
-    with pytest.raises(ValueError, match="holds 1 images, and no folders with images: put those of each"):
+    with pytest.raises(ValueError, match="holds images, and no folders of them: put those of each class into one"):
         find_source(tmp_path)
 
 

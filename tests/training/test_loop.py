@@ -99,6 +99,8 @@ def test_a_run_that_is_done_is_not_scored_a_second_time(cache, tmp_path, monkeyp
     (tmp_path / "report.html").unlink()  # as where it was killed before the last of its files
     assert train(small("epochs=1"), cache, tmp_path) == first
     assert (tmp_path / "report.html").exists()
+    os.utime(RunFolder(tmp_path).checkpoint(LAST))  # trained anew since
+    assert RunFolder(tmp_path).scores() is None
 
 
 def test_a_run_leaves_a_model_scores_a_report_curves_and_a_log(cache, tmp_path):

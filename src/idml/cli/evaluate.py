@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import typer
+from jaxtyping import Int
+from torch import Tensor
 
 from idml.atomic import writing
 from idml.cli.devices import chosen_device, moved
@@ -38,6 +40,14 @@ class Distance(StrEnum):
     euclidean = "euclidean"
     cosine = "cosine"
     introspective = "introspective"
+
+
+class Seed(NamedTuple):
+    """What is kept of one of several sources; their embeddings would fill the memory."""
+
+    path: Path
+    labels: Int[Tensor, " n"]
+    scores: Scores
 
 
 def evaluate(
@@ -120,11 +130,17 @@ def evaluate(
                 )
             return embedded, scores
 
+        def judged_seed(path: Path, *, paired: Seed | None = None) -> Seed:
+            embedded, scores = judged(path)
+            seed = Seed(path, embedded.labels.cpu(), scores)
+            if paired is not None:
+                _check_pair(paired, seed)
+            return seed
+
         if len(sources) > 1:
-            ours, theirs = ({path: judged(path) for path in side} for side in (sources, against or []))
-            for one, other in zip(ours, theirs, strict=False):
-                _check_pair(one, ours[one][0], other, theirs[other][0])
-            comparison = compared(*([scores for _, scores in side.values()] for side in (ours, theirs)))
+            ours = [judged_seed(path) for path in sources]
+            theirs = [judged_seed(path, paired=seed) for path, seed in zip(against or [], ours, strict=False)]
+            comparison = compared(*([seed.scores for seed in side] for side in (ours, theirs)))
             answer = {one.row.key: one.to_dict() for one in comparison}
             written = [] if output is None else [_save(output / "comparison.json", answer)]
             tables = [spreads_table(comparison)]
@@ -186,12 +202,12 @@ def _check_together(
         raise ValueError(f"--images: there is no folder {images}.")
 
 
-def _check_pair(one: Path, ours: Embedded, other: Path, theirs: Embedded) -> None:
+def _check_pair(one: Seed, other: Seed) -> None:
     """Raise if two sets of embeddings are not of the same images, as far as labels tell."""
-    if ours.labels.shape != theirs.labels.shape or not torch.equal(ours.labels.cpu(), theirs.labels.cpu()):
+    if not torch.equal(one.labels, other.labels):
         raise ValueError(
-            f"{one} and {other} are not of the same images ({len(ours.labels)} and {len(theirs.labels)} labels): "
-            "differences are of pairs, so give both methods' embeddings of one set in one order."
+            f"{one.path} and {other.path} are not of the same images ({len(one.labels)} and {len(other.labels)} "
+            "labels): differences are of pairs, so give both methods' embeddings of one set in one order."
         )
 
 

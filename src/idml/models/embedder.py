@@ -124,9 +124,8 @@ class Embedder(nn.Module):
         crops = followed(crops, "embedding", progress, length=math.ceil(len(paths) / batch))
         found = [self(images.to(self.normalise.mean.device)) for images in crops]
         self.train(was_training)
-        if not found:
-            first = next(iter((problems or {}).values()))
-            raise ValueError(f"none of the {len(paths)} files can be read. {first}")
+        if problems and not found:
+            raise ValueError(f"none of the {len(paths)} files can be read. {next(iter(problems.values()))}")
         return Embedding.cat(found)
 
     def requires_grad_(self, requires_grad: bool = True) -> Embedder:

@@ -18,15 +18,15 @@ def check_picture(path: Path, arms: Sequence[Arm], overs: Sequence[Over]) -> Non
     """Raise if there will be nothing to draw, or no way to write it."""
     if path.suffix not in FORMATS:
         raise ValueError(f"--plot {path} ends in {path.suffix!r}: give a name that ends in .png, .svg or .pdf.")
-    try:
-        check_place(path)
-    except OSError as error:
-        raise ValueError(f"--plot {path} cannot be written ({error.strerror}): choose another place.") from None
     several = len({arm.base for arm in arms}) > 1
     most = MOST_FIELDS - several
     if not 1 <= len(overs) <= most or not all(isinstance(over, Choices) for over in overs):
         limits = "one setting where there are several recipes or arms" if several else "one or two settings"
         raise ValueError(f"--plot draws a grid over {limits}: list values, --over tau=1,3,5, or leave --plot out.")
+    try:
+        check_place(path)
+    except OSError as error:
+        raise ValueError(f"--plot {path} cannot be written ({error.strerror}): choose another place.") from None
 
 
 def draw(path: Path, arms: Sequence[Arm], results: Sequence[Result], *, by: str) -> None:

@@ -20,10 +20,10 @@ def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tens
     rows, data = cache.rows(TRAIN), config.data
     classes = cache.labels[rows].unique().tolist()
     if len(classes) < FEWEST_CLASSES:
-        named = ", ".join(repr(cache.class_names[number]) for number in classes) or "none"
+        named = ", ".join(repr(cache.class_names[number]) for number in classes)
         raise ValueError(
-            f"{cache.folder} has training images of {len(classes)} class ({named}): add others, a folder each, for a "
-            f"model learns to tell {FEWEST_CLASSES} or more apart."
+            f"all training images in {cache.folder} are of one class, {named}: add others, a folder each, for a model "
+            "learns to tell classes apart."
         )
     if not data.holds_out:
         return rows, rows[:0]

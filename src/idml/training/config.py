@@ -77,7 +77,7 @@ class Config:
         """
         places = {name: _located(name)[:2] for name in names}
         known = _idle(self.to_dict())
-        return [name for name, (part, leaf) in places.items() if leaf in known.get(part, ()) and leaf != part]
+        return [name for name, (part, leaf) in places.items() if leaf in known.get(part, ())]
 
     def plain(self) -> Config:
         """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images.
@@ -155,7 +155,7 @@ def _idle(values: Mapping[str, Any]) -> dict[str, Iterable[str]]:
 def _idle_mixing(values: Mapping[str, Any], *, has_proxies: bool) -> set[str]:
     """Of the settings of mixed images those that have no effect beside the others."""
     if values["mixing"] == "none":
-        return set(values)
+        return set(values) - {"mixing"}
     idle = set() if values["mixed_labels"] == "sets" else {"smallest_share"}
     if values["mixed_labels"] in ("sets", "shares"):
         idle.add("partner_negatives")

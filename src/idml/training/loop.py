@@ -134,8 +134,7 @@ class Run:
         epochs = self.config.run.epochs
         self.watch.begin(epochs=epochs, batches=self.batches, done=place.step)
         try:
-            for epoch in range(place.epoch, epochs):
-                place = place._replace(epoch=epoch)
+            while place.epoch < epochs:
                 place = self._epoch(place)
                 if place.epoch < epochs and should_stop(self.records[-1]):
                     break

@@ -61,8 +61,10 @@ class RunFolder:
             unfinished.write_text("".join(json.dumps(record) + "\n" for record in [*kept, values]))
 
     def scores(self) -> dict[str, Any] | None:
-        """As `Scores.to_dict` has them, of a run that has all that it leaves behind; None before."""
-        if not all((self.path / name).exists() for name in (SCORES, REPORT)):
+        """As `Scores.to_dict` has them, if they and the report are of the last checkpoint; None before."""
+        files = [self.path / name for name in (SCORES, REPORT)]
+        trained = self.checkpoint(LAST).stat().st_mtime
+        if not all(file.exists() and file.stat().st_mtime >= trained for file in files):
             return None
         found = json.loads((self.path / SCORES).read_text())
         rises = {kind: {float(degree): share for degree, share in of.items()} for kind, of in found["rises"].items()}

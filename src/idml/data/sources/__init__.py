@@ -37,10 +37,8 @@ def find_source(place: Path, *, kind: str | None = None) -> str:
             return name
     if place.is_file():
         raise ValueError(f"{place} is no dataset that is known: give a .csv or .tar, or a folder.")
-    if number := sum(is_image(path) for path in place.iterdir()):
-        raise ValueError(
-            f"{place} holds {number} images, and no folders with images: put those of each class into one of its own."
-        )
+    if any(is_image(path) for path in place.iterdir()):
+        raise ValueError(f"{place} holds images, and no folders of them: put those of each class into one of its own.")
     kinds = ", ".join(SOURCES)
     raise ValueError(
         f"{place} holds no dataset that is known ({kinds}): give a folder with one folder of images a class, or tell "
