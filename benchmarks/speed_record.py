@@ -112,7 +112,7 @@ def record(options: argparse.Namespace) -> None:
         flush=True,
     )
     recalls, seconds = [], []
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         own = config.with_changes({"seed": seed})
         found = timed_run(own, cache, device, workshop)
         recalls.append(100 * found["scores"]["recall@1"])
@@ -137,7 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("cache", type=Path)
     parser.add_argument("weights", help="the backbone's file, or none")
     parser.add_argument("log", type=Path, help="a lab log, to which a line is added for each seed")
-    parser.add_argument("--seeds", type=int, default=5, help="how many, from 0 on")
+    parser.add_argument("--seeds", type=int, default=5, help="how many")
+    parser.add_argument("--first-seed", type=int, default=0, help="5 for five that a record of five has not had")
     parser.add_argument("--recipe", default="cub-proxy-anchor")
     parser.add_argument("--set", nargs="*", default=[], dest="changes", metavar="NAME=VALUE")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))

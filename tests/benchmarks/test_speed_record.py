@@ -51,8 +51,10 @@ def test_each_seed_is_a_line_with_its_seconds_and_what_was_not_counted(script, c
 
 def test_the_run_that_is_thrown_away_changes_no_later_one(script, cache, tmp_path):
     log = tmp_path / "log.jsonl"
-    script["main"]([str(cache.folder), "none", str(log), "--seeds", "1", *TINY, "warm_up_epochs=1"])
+    options = ["--seeds", "1", "--first-seed", "5", *TINY]
+    script["main"]([str(cache.folder), "none", str(log), *options, "warm_up_epochs=1"])
     (line,) = Lab(log).lines()
+    assert line["seed"] == 5
     config = Config.from_dict(line["config"])
     alone = script["timed_run"](config, cache, torch.device("cpu"), Workshop())
     assert alone["scores"] == line["scores"]
