@@ -274,3 +274,10 @@ def test_classes_between_classes_are_numbered_in_wide_integers_and_checked():
         objective.with_mixed_classes(original, labels, mixed, 60 * OTHERS, 0.3)
     with pytest.raises(ValueError, match="classes between classes need num_classes"):
         Objective("contrastive").with_mixed_classes(original, labels, mixed, others, 0.3)
+
+
+def test_a_plain_distance_has_no_uncertainty_to_teach():
+    objective, embedding = Objective("contrastive"), Embedding(torch.randn(4, 3))
+    labels = torch.tensor([0, 0, 1, 1])
+    with pytest.raises(ValueError, match="teaches_uncertainty_alone needs an introspective distance"):
+        objective.with_mixed(embedding, labels, embedding, labels.flip(0), 0.5, teaches_uncertainty_alone=True)

@@ -76,8 +76,8 @@ class Objective(nn.Module):
             )
         if taught_by not in TEACHERS:
             raise unknown_name("taught_by", taught_by, TEACHERS)
-        is_softened = isinstance(self.distance, Introspective)
-        self.distance_scale, self.taught_by = (distance_scale, taught_by) if is_softened else (SHRUNKEN, EVERY_PAIR)
+        chosen = (distance_scale, taught_by)
+        self.distance_scale, self.taught_by = chosen if self.is_introspective else (SHRUNKEN, EVERY_PAIR)
         self.num_classes = num_classes
         self.proxies: Proxies | None = None
         if self._loss.proxies:
@@ -124,16 +124,23 @@ class Objective(nn.Module):
         weight: float = 1.0,
         label_sets: Labels | None = None,
         against_originals: bool = False,
+        teaches_uncertainty_alone: bool = False,
     ) -> Float[Tensor, ""]:
         """J(original) + weight · (share·J(mixed, first_labels) + (1 − share)·J(mixed, other_labels)), of one batch.
 
         That is the sum of two calls, but for relative and centred distances, whose mean is that of the whole batch.
         first_labels: those of the originals, unless other images were mixed.
+        teaches_uncertainty_alone: what mixed images add to the loss moves neither their semantic embeddings nor those
+        of proxies; it takes an introspective distance.
         """
+        if teaches_uncertainty_alone and not self.is_introspective:
+            raise ValueError("teaches_uncertainty_alone needs an introspective distance: others have none to teach.")
         candidates = (original, labels) if against_originals else None
         _check_shares_of_the_loss(other_labels, share)
         first = labels if first_labels is None else first_labels
         terms = self._terms(mixed, first, other_labels, share, label_sets, candidates)
+        if teaches_uncertainty_alone:
+            terms = [term._replace(compared=term.compared.with_still_semantics) for term in terms]
         terms = [term._replace(weight=weight * term.weight) for term in terms]
         return self._sum([*self._terms(original, labels), *terms], dim=original.semantic.shape[1])
 
@@ -181,6 +188,11 @@ class Objective(nn.Module):
                 pairs = Pairs(pairs.positive, pairs.negative & pairs_between(of_images, of_columns).negative)
             compared = Compared(self.distance, images, columns)
         return self._sum([Term(compared, pairs)], dim=original.semantic.shape[1])
+
+    @property
+    def is_introspective(self) -> bool:
+        """Whether distances know of uncertainty."""
+        return isinstance(self.distance, Introspective)
 
     @property
     def is_centred(self) -> bool:
@@ -246,8 +258,7 @@ class Objective(nn.Module):
         options = self.miner_options
         if "dim" in _keywords(self._loss.miner):
             options = {"dim": dim, **options}
-        is_softened = isinstance(self.distance, Introspective)
-        seen = term.compared.plain if self._loss.mines_plain and is_softened else distance.detach()
+        seen = term.compared.plain if self._loss.mines_plain and self.is_introspective else distance.detach()
         return self._loss.miner(seen, term.pairs, **options)
 
     def extra_repr(self) -> str:

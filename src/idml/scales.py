@@ -67,6 +67,11 @@ class Compared:
         """The same distances, of which uncertainty does not learn."""
         return replace(self, given=self._parts.without_uncertainty_gradient())
 
+    @cached_property
+    def with_still_semantics(self) -> Compared:
+        """The same distances, of which uncertainty alone learns."""
+        return replace(self, given=self._parts.without_semantic_gradient())
+
     @property
     def _introspective(self) -> Introspective:
         assert isinstance(self.by, Introspective)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from caches import draw_cache
+from sklearn.metrics import roc_auc_score
 
 from idml.data.cache import Cache
 from idml.evaluation.judging import evaluate
@@ -64,6 +65,23 @@ def test_final_runs_are_also_scored_at_the_size_that_they_were_trained_at(cache)
         assert larger[f"{name}_at_image_size"] == usual[name]
         assert f"{name}_at_image_size" not in usual
     assert larger["mean_level"] != usual["mean_level"]
+
+
+def test_what_a_model_without_uncertainty_knows_of_its_errors_is_told(cache):
+    config = quick("introspective=false", "mixing=none", "image_size=8")  # so small that some queries fail
+    scores = run_trial(config, cache, device=CPU, workshop=Workshop(), is_final=True)["scores"]
+    run = Run(config, cache, CPU, Workshop(), watch=Silent())
+    run.go()
+    rows = cache.rows("test")
+    embedding = embed_all(run.model, Workshop().pixels(cache, rows, CPU), config)
+    labels, directions = cache.labels[rows], torch.nn.functional.normalize(embedding.semantic.double())
+    distance = torch.cdist(directions, directions).fill_diagonal_(torch.inf)
+    near, nearest = distance.min(dim=1)
+    rival = distance.masked_fill(labels == labels[nearest][:, None], torch.inf).amin(dim=1)
+    is_wrong = (labels[nearest] != labels).numpy()
+    assert scores["r_auroc_of_distance"] == pytest.approx(roc_auc_score(is_wrong, near.numpy()))
+    assert scores["r_auroc_of_gap"] == pytest.approx(roc_auc_score(is_wrong, (near - rival).numpy()))
+    assert "r_auroc" not in scores
 
 
 def test_a_common_level_tells_nothing_apart(cache):

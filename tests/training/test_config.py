@@ -107,6 +107,18 @@ def test_features_of_images_that_are_not_in_the_batch_cannot_be_mixed():
         Config().with_changes(["mixing=features", "mixed_from=others"])
 
 
+@pytest.mark.parametrize("change", ["mixed_labels=sets", "mixed_labels=classes", "mixed_against=all"])
+def test_uncertainty_alone_can_be_taught_where_mixed_images_have_a_loss_of_their_own(change):
+    with pytest.raises(ValueError, match="mixed_teaches=uncertainty needs mixed images with a J of their own"):
+        Config().with_changes(["mixing=mixup", "mixed_teaches=uncertainty", change])
+
+
+def test_whom_mixed_images_teach_is_no_matter_where_there_is_no_uncertainty():
+    config = Config().with_changes(["mixing=mixup", "mixed_teaches=uncertainty"])
+    assert config.idle(["mixed_teaches"]) == []
+    assert config.with_changes(["introspective=false"]).idle(["mixed_teaches"]) == ["mixed_teaches"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -8,7 +8,7 @@ from idml import Embedding, Objective
 from idml.data.mixing import mixup
 from idml.distances import Introspective
 from idml.losses import contrastive_loss, proxy_nca_loss
-from idml.models.heads import LITERAL, Heads
+from idml.models.heads import LITERAL, Heads, UncertaintyForm
 from idml.pairs import Pairs, pairs_between, pairs_within
 from idml.training.feeding import Batch
 from idml.training.parts import MixingConfig
@@ -20,11 +20,11 @@ CLASSES = 4
 class Small(nn.Module):
     """A network in its two parts, which notes how many images it saw."""
 
-    def __init__(self, *, introspective: bool = True):
+    def __init__(self, *, introspective: bool = True, form: UncertaintyForm = LITERAL):
         super().__init__()
         torch.manual_seed(0)
         self.features = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Tanh())
-        self.embed_features = Heads(8, 5, 5 if introspective else None, form=LITERAL)
+        self.embed_features = Heads(8, 5, 5 if introspective else None, form=form)
         self.seen = []
         self.features.register_forward_hook(lambda _module, images, _features: self.seen.append(len(images[0])))
 
@@ -38,6 +38,10 @@ MIXINGS = {
     "against all": MixingConfig(mixing="mixup", mixed_against="all"),
     "against all, partners apart": MixingConfig(mixing="mixup", mixed_against="all", partner_negatives=False),
     "partners apart": MixingConfig(mixing="mixup", partner_negatives=False),
+    "uncertainty alone": MixingConfig(mixing="mixup", mixed_teaches="uncertainty"),
+    "uncertainty alone, against originals": MixingConfig(
+        mixing="mixup", mixed_teaches="uncertainty", mixed_against="originals", mixed_weight=0.5
+    ),
     "sets": MixingConfig(mixing="mixup", mixed_labels="sets"),
     "shares": MixingConfig(mixing="mixup", mixed_labels="shares"),
     "classes": MixingConfig(mixing="mixup", mixed_labels="classes"),
@@ -83,6 +87,52 @@ def test_images_share_one_forward_pass_and_mixed_features_need_none(mixing, pass
     assert step.mixed is not None
     assert len(step.original) == len(step.mixed) == 8
     assert step.gradient > 0
+
+
+@pytest.mark.parametrize("name", ["uncertainty alone", "uncertainty alone, against originals"])
+@pytest.mark.parametrize("mixing", ["mixup", "features"])
+@pytest.mark.parametrize("loss", ["softmax", "contrastive"])
+def test_of_images_that_teach_uncertainty_alone_nothing_else_learns(name, mixing, loss):
+    def gradients(config: MixingConfig, mixing: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        model = Small(form=replace(LITERAL, gradient_scale=0.0))  # else originals hand on what they learn beside others
+        torch.manual_seed(0)
+        objective = Objective(loss, Introspective(), num_classes=CLASSES, dim=5)
+        step = loss_and_gradients(model, objective, some_batch(mixing), config)
+        named = [*model.named_parameters(), *objective.named_parameters()]
+        return step.loss, {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+
+    value, found = gradients(MIXINGS[name], mixing)
+    value_of_all, taught_all = gradients(replace(MIXINGS[name], mixed_teaches="all"), mixing)
+    _, not_mixed = gradients(MixingConfig(), "none")
+    torch.testing.assert_close(value, value_of_all)
+    assert found.keys() == taught_all.keys() == not_mixed.keys()
+    for part, gradient in found.items():
+        is_uncertainty = part.startswith("embed_features.uncertainty")
+        torch.testing.assert_close(gradient, (taught_all if is_uncertainty else not_mixed)[part])
+        assert not torch.allclose(gradient, (not_mixed if is_uncertainty else taught_all)[part]), part
+
+
+def test_images_that_teach_uncertainty_alone_go_through_the_backbone_without_gradients():
+    model, objective = Small(), Objective("contrastive", Introspective(), num_classes=CLASSES)
+    learns = []
+    model.features.register_forward_hook(lambda _module, _images, features: learns.append(features.requires_grad))
+    loss_and_gradients(model, objective, some_batch(), MIXINGS["uncertainty alone"])
+    assert model.seen == [8, 8]
+    assert learns == [False, True]
+
+
+def test_without_uncertainty_mixed_images_teach_all_there_is():
+    alone, usual = (
+        loss_and_gradients(
+            Small(introspective=False),
+            Objective("contrastive", num_classes=CLASSES),
+            some_batch(),
+            MIXINGS[name],
+        )
+        for name in ("uncertainty alone", "shares of the loss")
+    )
+    torch.testing.assert_close(alone.gradient, usual.gradient)
+    torch.testing.assert_close(alone.loss, usual.loss)
 
 
 def test_shares_of_the_loss_are_the_objectives_own():

@@ -15,6 +15,7 @@ from idml.data.splits import QUERY, TEST
 from idml.embedding import Embedding
 from idml.evaluation.ambiguity import told_apart
 from idml.evaluation.judging import evaluate
+from idml.evaluation.scores import Scores
 from idml.models.embedder import Embedder
 from idml.training.building import scored_rows
 from idml.training.config import Config
@@ -24,6 +25,7 @@ from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
 AT_IMAGE_SIZE = ("recall@1", "map_at_r")  # also scored on crops as large as those of training, for comparison
+WITHOUT_LEVEL = ("r_auroc_of_distance", "r_auroc_of_gap")  # what a model without uncertainty knows of its errors
 OF_TRAINING = (  # in the last epoch
     "weight_positive",
     "weight_negative",
@@ -93,10 +95,11 @@ def _rounded(record: dict[str, Any]) -> dict[str, Any]:
 def _scores(
     config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor, *, clustering: bool
 ) -> dict[str, float]:
-    scores = evaluate(embed_all(model, pixels, config), labels, clustering=clustering, resamples=0)
-    found = {row.key: row.value for row in scores.rows() if math.isfinite(row.value)}
-    if scores.uncertainty is None:
-        return found
+    embedding = embed_all(model, pixels, config)
+    found = _known(evaluate(embedding, labels, clustering=clustering, resamples=0))
+    if embedding.uncertainty is None:
+        certain = evaluate(Embedding.certain(embedding.semantic), labels, clustering=False, resamples=0)
+        return found | {key: value for key, value in _known(certain).items() if key in WITHOUT_LEVEL}
     clean, mixed = _clean_and_mixed_levels(config, model, pixels)
     return found | {
         "level_clean": float(clean.mean()),
@@ -108,8 +111,12 @@ def _scores(
 def _scores_at_image_size(config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor) -> dict[str, float]:
     semantic = embed_all(model, pixels, config.with_changes({"test_size": None})).semantic
     scores = evaluate(Embedding(semantic), labels, clustering=False, resamples=0)
-    found = {row.key: row.value for row in scores.rows() if row.key in AT_IMAGE_SIZE and math.isfinite(row.value)}
-    return {f"{key}_at_image_size": value for key, value in found.items()}
+    return {f"{key}_at_image_size": value for key, value in _known(scores).items() if key in AT_IMAGE_SIZE}
+
+
+def _known(scores: Scores) -> dict[str, float]:
+    """Those that have a meaning."""
+    return {row.key: row.value for row in scores.rows() if math.isfinite(row.value)}
 
 
 @torch.inference_mode()

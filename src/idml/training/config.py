@@ -148,7 +148,8 @@ def _idle(values: Mapping[str, Any]) -> dict[str, Iterable[str]]:
         idle["objective"] = [] if values["objective"].get("learn_proxy_uncertainty") else ["taught_by"]
         idle["optimiser"] = ["uncertainty_factor"]
     loss = LOSSES.get(values["objective"]["loss"])
-    idle["mixing"] = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
+    of_mixing = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
+    idle["mixing"] = of_mixing if values["objective"]["introspective"] else of_mixing | {"mixed_teaches"}
     return idle
 
 

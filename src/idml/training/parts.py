@@ -172,6 +172,8 @@ class MixingConfig:
     mixed_weight is not used.
     mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it and apart from it,
     are: at the same cost a step shows up to twice as many images.
+    mixed_teaches: "uncertainty" keeps what mixed images teach from semantic embeddings and proxies, and themselves from
+    the backbone, for losses that Mixup harms: uncertainty alone learns of them. Without uncertainty, all do.
     partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
     """
 
@@ -180,6 +182,7 @@ class MixingConfig:
     mixed_against: Literal["mixed", "originals", "all"] = "mixed"
     mixed_from: Literal["batch", "others"] = "batch"
     mixed_weight: float = 1.0
+    mixed_teaches: Literal["all", "uncertainty"] = "all"
     partner_negatives: bool = True
     smallest_share: float = 0.0
     concentration: float = 1.0
@@ -191,6 +194,11 @@ class MixingConfig:
         if self.mixing == "features" and self.mixed_from == "others":
             raise ValueError(
                 "mixed_from=others has images of its own, and mixing=features none: choose mixup, or the batch."
+            )
+        if self.mixed_teaches == "uncertainty" and (self.mixed_labels != "loss_shares" or self.mixed_against == "all"):
+            raise ValueError(
+                "mixed_teaches=uncertainty needs mixed images with a J of their own: set mixed_labels=loss_shares, and "
+                "mixed_against to mixed or originals."
             )
 
 

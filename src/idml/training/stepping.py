@@ -54,7 +54,9 @@ def loss_and_gradients(
     noise: of uncertainty, see `with_noise`; what the step leaves has none.
     chunk: so many images at a time go through the backbone, twice, and only their features are kept (GradCache).
     """
-    images = batch.images if batch.mixed is None else torch.cat([batch.images, batch.mixed])
+    alone = _teach_uncertainty_alone(objective, mixing)
+    beside = _still_features(network, batch.mixed, chunk) if alone and batch.mixed is not None else None
+    images = batch.images if batch.mixed is None or alone else torch.cat([batch.images, batch.mixed])
     parts = images.split(chunk or len(images))
     if len(parts) == 1:
         features = network.features(images)
@@ -62,7 +64,9 @@ def loss_and_gradients(
         with torch.no_grad():
             features = torch.cat([network.features(part) for part in parts])
         features.requires_grad_()
-    embedding = network.embed_features(_with_mixed_features(features, batch))
+    if beside is None:
+        beside = _mixed_features(features.detach() if alone else features, batch)
+    embedding = network.embed_features(features if beside is None else torch.cat([features, beside]))
     noted: list[Tensor] = []
     if embedding.semantic.requires_grad:
         embedding.semantic.register_hook(lambda grad: noted.append(grad.detach().norm(dim=1).mean()))
@@ -122,6 +126,7 @@ def loss_of(
             weight=config.mixed_weight,
             label_sets=sets,
             against_originals=config.mixed_against == "originals",
+            teaches_uncertainty_alone=_teach_uncertainty_alone(objective, config),
         )
     if config.mixed_labels == "classes":
         return objective.with_mixed_classes(
@@ -135,12 +140,25 @@ def loss_of(
     return objective(Embedding.cat([original, mixed]), torch.cat([members, mixed_members]))
 
 
-def _with_mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "m f"]:
-    """The features, and beside them mixed ones, where images were not mixed themselves."""
+def _teach_uncertainty_alone(objective: Objective, config: MixingConfig) -> bool:
+    """Whether that is all that learns of mixed images, if there is any."""
+    return config.mixed_teaches == "uncertainty" and objective.is_introspective
+
+
+@torch.no_grad()
+def _still_features(network: Network, images: Tensor, chunk: int | None) -> Float[Tensor, "n f"]:
+    """What the backbone makes of images that it is not to learn from, for as little as looking at them costs.
+
+    A copy: what a CUDA graph returns is overwritten when it runs again.
+    """
+    return torch.cat([network.features(part).clone() for part in images.split(chunk or len(images))])
+
+
+def _mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "n f"] | None:
+    """The features, mixed, where images were not mixed themselves; None where they were, or nothing is."""
     if batch.mixing is None or batch.mixed is not None:
-        return features
-    mixed = batch.mixing.mix(gathered_features(features))
-    return torch.cat([features, own_share(mixed)])
+        return None
+    return own_share(batch.mixing.mix(gathered_features(features)))
 
 
 def _replay(network: Network, parts: Sequence[Tensor], features: Float[Tensor, "n f"]) -> None:
