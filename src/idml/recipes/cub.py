@@ -27,6 +27,7 @@ TAUGHT_BY_POSITIVES = {
     "uncertainty_starts_equal": True,
     "uncertainty_rate": 1e-7,  # at ten times as much levels spread until they harm most losses
 }
+TEACHING_ALONE = {"mixed_teaches": "uncertainty"}  # mixed images move nothing else
 OTHERS = {"mixed_from": "others", "mixed_against": "all", "concentration": 0.1}  # hardly mixed: a larger batch
 
 
@@ -38,7 +39,7 @@ def proxy_anchor() -> Config:
     (0.55), 71.2 ± 0.3 / 29.0 ± 0.2: "as printed" in benchmarks/arms/cub-final-other-forms.arms.
     """
     slow = TAUGHT_BY_POSITIVES | {"uncertainty_rate": 2e-8}
-    return _with_proxies("proxy_anchor", concentration=0.3, mixed_weight=0.5, uncertainty_noise=0.3, **slow)
+    return _with_proxies("proxy_anchor", concentration=0.3, uncertainty_noise=0.3, **TEACHING_ALONE, **slow)
 
 
 def proxy_nca() -> Config:
@@ -55,7 +56,7 @@ def softmax() -> Config:
 
     Test: plain 66.9 ± 0.4 / 24.9 ± 0.3 (15 s), introspective 67.2 ± 0.3 / 25.1 ± 0.3 (18 s; R-AUROC 0.62).
     """
-    return _with_proxies("softmax", mixing="none", epochs=14, **TAUGHT_BY_POSITIVES)
+    return _with_proxies("softmax", epochs=14, **TEACHING_ALONE, **TAUGHT_BY_POSITIVES)
 
 
 def contrastive() -> Config:
