@@ -6,6 +6,7 @@ Each stage KIND:NAME runs the arms in FOLDER/NAME.arms: "folds" on five folds of
 FOLDER/search.jsonl, "final" on the test classes, into FOLDER/final.jsonl; runs that these logs have are not run again.
 A stage waits for its file (move it there whole), and makes FOLDER/NAME.done when it is over: what comes later can be
 decided by what came out, while the stages between go on. A stage that fails is told of, and the next one begins.
+A machine that is lent may be gone at the next look: bring FOLDER home with every look, all of it.
 """
 
 import argparse

@@ -31,8 +31,8 @@ def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_soften
     ("log", "files"),
     [
         ("cub-final", ["cub-final"]),
-        ("cub-final-again", ["cub-final", "cub-final-other-forms"]),
-        ("cub-final-epochs", ["cub-final-epochs"]),
+        ("cub-final-again", ["cub-final", "cub-final-fewer-epochs", "cub-final-other-forms"]),
+        ("cub-final-fewer-epochs", ["cub-final-fewer-epochs"]),
         ("cub-final-other-forms", ["cub-final-other-forms"]),
     ],
 )
