@@ -3,8 +3,8 @@
     idml train cub-proxy-anchor --data cub-cache --set backbone=resnet50_v1 --set weights=resnet50-v1.safetensors
 
 Each is introspective with Mixup, the row "both" of a table. The other rows are one setting away: `mixing=none` is
-"+ introspective", `introspective=false` is "+ Mixup", and `Config.plain` (names that end in -plain) is the baseline;
-all are in benchmarks/arms/cub-final.arms. Leave `weights` out for timm's own.
+"+ introspective", `introspective=false` is "+ Mixup" (ProxyAnchor: with `mixed_weight=0.5`), and `Config.plain` (names
+that end in -plain) is the baseline; all are in benchmarks/arms/cub-final.arms. Leave `weights` out for timm's own.
 
 Rates, epochs and averaging were chosen for the plain losses, on validation classes (epochs of FastAP, contrastive and
 softmax on four folds, of the others on halves), the size of scored crops on five folds (docs/search-history.md,
@@ -45,8 +45,8 @@ def proxy_anchor() -> Config:
 def proxy_nca() -> Config:
     """ProxyNCA, at a larger scale than usual, and few epochs: its push never ends.
 
-    Test: plain 68.7 ± 0.7 / 27.9 ± 0.2 (11 s), both 69.2 ± 0.4 / 28.0 ± 0.2 (16 s); its level knows errors best
-    (R-AUROC 0.66), and mixed images well (AUROC 0.90).
+    Test: plain 68.7 ± 0.7 / 27.9 ± 0.2 (11 s), both 69.2 ± 0.4 / 28.0 ± 0.2 (16 s); its level knows errors well
+    (R-AUROC 0.66), and mixed images (AUROC 0.90).
     """
     return _with_proxies("proxy_nca", loss_options={"scale": 32.0}, epochs=8, **TAUGHT_BY_POSITIVES)
 
@@ -63,7 +63,7 @@ def softmax() -> Config:
 def contrastive() -> Config:
     """Contrastive; it is at its best after few epochs. As printed, the distance ruins it (docs/why-it-works.md).
 
-    Test: plain 67.6 ± 0.1 / 26.2 ± 0.3 (8 s), Mixup 67.9 ± 0.4 / 26.5 ± 0.4 (2 seeds, 12 s), both 68.1 ± 0.4 /
+    Test: plain 67.6 ± 0.1 / 26.2 ± 0.3 (8 s), Mixup 67.9 ± 0.3 / 26.5 ± 0.4 (2 seeds, 12 s), both 68.1 ± 0.4 /
     26.5 ± 0.3 (13 s; R-AUROC 0.62).
     """
     return _pairs_taught_by_positives("contrastive", loss_options={"negative_margin": 1.0}, epochs=6, **OTHERS)
@@ -109,7 +109,7 @@ def fast_ap() -> Config:
     """FastAP: average precision on soft histograms. It gains from both, and its level knows mixed images best.
 
     Test: plain 65.6 ± 0.4 / 25.7 ± 0.2 (10 s), Mixup 65.1 ± 0.6 / 25.8 ± 0.0 (3 seeds, 16 s), introspective
-    67.1 ± 0.3 / 26.3 ± 0.2 (3 seeds, 12 s), both 67.1 ± 0.5 / 26.6 ± 0.2 (17 s; R-AUROC 0.61, mixed AUROC 0.98).
+    67.1 ± 0.3 / 26.2 ± 0.2 (3 seeds, 12 s), both 67.1 ± 0.5 / 26.6 ± 0.2 (17 s; R-AUROC 0.61, mixed AUROC 0.98).
     """
     return _with_pairs(
         "fast_ap",
