@@ -21,7 +21,10 @@ def test_every_arm_can_be_trained(path):
 def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_softening_gained():
     arms = arms_of_file(FINAL, [], validation={})
     named = {arm.name for arm in arms}
-    often = {f"{loss} {row}" for loss in LOSSES for row in ("plain", "both")} | {"softmax introspective"}
+    often = {f"{loss} {row}" for loss in LOSSES for row in ("plain", "both")} | {
+        "softmax introspective",
+        "softmax passes",
+    }
     assert {arm.name for arm in arms if arm.seeds == (0, 1, 2, 3, 4)} == often
     wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row != "common"}
     assert named == wanted | {"fast_ap common"}
@@ -34,6 +37,7 @@ def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_soften
         ("cub-final-again", ["cub-final", "cub-final-fewer-epochs", "cub-final-other-forms"]),
         ("cub-final-fewer-epochs", ["cub-final-fewer-epochs"]),
         ("cub-final-other-forms", ["cub-final-other-forms"]),
+        ("cub-swapped", ["cub-swapped"]),
     ],
 )
 def test_final_rows_of_the_log_are_what_recipes_make_now(log, files):

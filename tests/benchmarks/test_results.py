@@ -8,36 +8,54 @@ from statistics import mean
 import pytest
 
 from idml.paper.tables import final_tables
-from idml.sweeping.lab import Lab
+from idml.sweeping.lab import Lab, Line
 
 ROOT = Path(__file__).parents[2]
 RESULTS, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "README.md"))
-LINES = Lab(ROOT / "results" / "cub-final.jsonl").lines()
+LINES, SWAPPED = (Lab(ROOT / "results" / f"cub-{name}.jsonl").lines() for name in ("final", "swapped"))
 NAMES = {
     "FastAP": "fast_ap",
     "multi-similarity": "multi_similarity",
     "ProxyAnchor": "proxy_anchor",
     "ProxyNCA": "proxy_nca",
 }
+KNOWN = (
+    ("both", "r_auroc"),
+    ("both", "mixed_auroc"),
+    ("plain", "r_auroc_of_distance"),
+    ("both", "r_auroc_of_distance"),
+    ("both", "r_auroc_of_confidence"),
+    ("plain", "r_auroc_of_gap"),
+    ("both", "r_auroc_of_gap"),
+)
 HALF_A_DIGIT = 0.051
 IN_SHORT = RESULTS.partition("## In short")[2].partition("\n## ")[0]
 
 
-def held(loss: str) -> tuple[list[float], list[float]]:
-    """R@1 and MAP@R of plain and both, and what is gained, in %; R-AUROC and mixed AUROC of both."""
-
-    def mean_of(row: str, score: str) -> float:
-        return mean(line["scores"][score] for line in LINES if line["arm"] == f"{loss} {row}")
-
-    plain, both = ([100 * mean_of(row, score) for score in ("recall@1", "map_at_r")] for row in ("plain", "both"))
-    gains = [after - before for after, before in zip(both, plain, strict=True)]
-    return [*plain, *both, *gains], [mean_of("both", score) for score in ("r_auroc", "mixed_auroc")]
+def mean_of(arm: str, score: str, lines: Sequence[Line] = LINES) -> float:
+    return mean(line["scores"][score] for line in lines if line["arm"] == arm)
 
 
-def assert_told(text: str, scores: Sequence[float], known: Sequence[float]) -> None:
-    told = [float(number.replace("−", "-")) for number in re.findall(r"[−+]?\d+\.\d+", text)]
-    assert told[: len(scores)] == pytest.approx(scores, abs=HALF_A_DIGIT), text
-    assert told[len(scores) :] == pytest.approx(known, abs=HALF_A_DIGIT / 10), text
+def retrieval(loss: str, lines: Sequence[Line] = LINES) -> tuple[list[float], list[float]]:
+    """R@1 and MAP@R of plain and then of both, and what is gained, in %."""
+    plain, both = (
+        [100 * mean_of(f"{loss} {row}", score, lines) for score in ("recall@1", "map_at_r")]
+        for row in ("plain", "both")
+    )
+    return [*plain, *both], [after - before for after, before in zip(both, plain, strict=True)]
+
+
+def numbers_in(text: str) -> list[float]:
+    """Those with a decimal point."""
+    return [float(number.replace("−", "-")) for number in re.findall(r"[−+]?\d+\.\d+", text)]
+
+
+def percent(expected: Sequence[float]) -> object:
+    return pytest.approx(expected, abs=HALF_A_DIGIT)
+
+
+def share(expected: Sequence[float]) -> object:
+    return pytest.approx(expected, abs=HALF_A_DIGIT / 10)
 
 
 def rows_of(table: str) -> list[list[str]]:
@@ -59,13 +77,30 @@ def test_tables_of_final_rows_are_those_of_the_log():
 def test_the_table_in_short_is_that_of_the_log():
     rows = rows_of(IN_SHORT)
     assert len(rows) == 8
-    for name, epochs, *cells in rows:
+    for name, epochs, plain, both, *reached, other_half in rows:
         loss = NAMES.get(name, name)
         assert {int(epochs)} == {line["config"]["run"]["epochs"] for line in LINES if line["arm"] == f"{loss} both"}
-        scores, known = held(loss)
-        assert_told(" ".join(cells), scores, known)
-        reached = [scores[4] >= 1, scores[5] >= 0.5, known[0] >= 0.6, known[1] >= 0.95]
-        assert ["✓" in cell for cell in cells[2:]] == reached, name
+        scores, gains = retrieval(loss)
+        known = [mean_of(f"{loss} both", score) for score in ("r_auroc", "mixed_auroc")]
+        assert numbers_in(plain) + numbers_in(both) == percent(scores), name
+        told = numbers_in(" ".join(reached))
+        assert (told[:2], told[2:]) == (percent(gains), share(known)), name
+        aims = [gains[0] >= 1, gains[1] >= 0.5, known[0] >= 0.6, known[1] >= 0.95]
+        assert ["✓" in cell for cell in reached] == aims, name
+        assert numbers_in(other_half) == percent(retrieval(loss, SWAPPED)[1]), name
+
+
+def test_the_table_of_the_other_half_is_that_of_its_log():
+    rows = rows_of(RESULTS.partition("## The other half")[2].partition("\n## ")[0])
+    assert len(rows) == 8
+    for name, seeds, plain, both, gain, gain_on_test, *known in rows:
+        loss = NAMES.get(name, name)
+        assert int(seeds) == sum(line["arm"] == f"{loss} both" for line in SWAPPED)
+        scores, gains = retrieval(loss, SWAPPED)
+        assert numbers_in(plain)[::2] + numbers_in(both)[::2] == percent(scores), name
+        assert (numbers_in(gain), numbers_in(gain_on_test)) == (percent(gains), percent(retrieval(loss)[1])), name
+        expected = [mean_of(f"{loss} {row}", score, SWAPPED) for row, score in KNOWN]
+        assert [float(cell) for cell in known] == share(expected), name
 
 
 def test_the_readme_has_the_table_in_short():
