@@ -4,7 +4,7 @@
     idml sweep --final --arms benchmarks/arms/cub-swapped.arms --data cub-swapped --log results/cub-swapped.jsonl
       --set backbone=resnet50_v1 --set weights=FILE
 
-Images are not copied where the file system can link to them. The folder may not exist before.
+Images are not copied where the file system can link to them. What was interrupted can be done again.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from idml.data.cache import PIXELS, Cache
+from idml.data.cache import PIXELS, Cache, is_cache
 from idml.data.splits import TEST, TRAIN
 
 SWAPPED = {TRAIN: TEST, TEST: TRAIN}
@@ -24,9 +24,10 @@ def swap(cache: Cache, folder: Path) -> None:
     """Write the cache again with its two splits swapped; the index, and so its checksum, is another one."""
     if set(cache.splits) != set(SWAPPED):
         raise ValueError(f"{cache.folder} has the splits {', '.join(cache.splits)}: it takes train and test to swap.")
-    if folder.exists():
-        raise ValueError(f"{folder} is there already: name another folder, or remove it.")
-    folder.mkdir(parents=True)
+    if is_cache(folder):
+        raise ValueError(f"there is a cache in {folder} already: name another folder, or remove it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PIXELS).unlink(missing_ok=True)
     _link(cache.folder / PIXELS, folder / PIXELS)
     index = replace(cache.index, split_names=[SWAPPED[name] for name in cache.splits])
     replace(cache.meta, source=f"{cache.meta.source}, swapped", index_checksum=index.write(folder)).write(folder)
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         swap(Cache.open(options.cache), options.folder)
-    except ValueError as mistake:
+    except (ValueError, OSError) as mistake:
         raise SystemExit(str(mistake)) from None
 
 

@@ -130,8 +130,8 @@ class Objective(nn.Module):
 
         That is the sum of two calls, but for relative and centred distances, whose mean is that of the whole batch.
         first_labels: those of the originals, unless other images were mixed.
-        teaches_uncertainty_alone: what mixed images add to the loss moves neither their semantic embeddings nor those
-        of proxies; it takes an introspective distance.
+        teaches_uncertainty_alone: what mixed images add to the loss moves no semantic embedding, of them, of originals
+        or of proxies; it takes an introspective distance.
         """
         if teaches_uncertainty_alone and not self.is_introspective:
             raise ValueError("teaches_uncertainty_alone needs an introspective distance: others have none to teach.")

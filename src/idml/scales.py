@@ -42,7 +42,7 @@ class Compared:
     @cached_property
     def of_uncertainty(self) -> Float[Tensor, "n m"]:
         """The same, with a gradient that reaches uncertainty alone."""
-        return self._introspective.of_parts(self._parts.without_semantic_gradient())
+        return self.with_still_semantics.distance
 
     @cached_property
     def plain(self) -> Float[Tensor, "n m"]:

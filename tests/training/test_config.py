@@ -107,10 +107,26 @@ def test_features_of_images_that_are_not_in_the_batch_cannot_be_mixed():
         Config().with_changes(["mixing=features", "mixed_from=others"])
 
 
-@pytest.mark.parametrize("change", ["mixed_labels=sets", "mixed_labels=classes", "mixed_against=all"])
-def test_uncertainty_alone_can_be_taught_where_mixed_images_have_a_loss_of_their_own(change):
-    with pytest.raises(ValueError, match="mixed_teaches=uncertainty needs mixed images with a J of their own"):
-        Config().with_changes(["mixing=mixup", "mixed_teaches=uncertainty", change])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("mixed_labels=sets", "mixed_labels is sets, .*: set mixed_labels=loss_shares, or mixed_teaches=all"),
+        ("mixed_labels=classes", "mixed_labels is classes, .*: set mixed_labels=loss_shares, or mixed_teaches=all"),
+        ("mixed_against=all", "mixed_against is all, .*: set it to mixed or originals, or mixed_teaches=all"),
+        ("uncertainty=random", "uncertainty is random, .*: set mixing=none, or mixed_teaches=all"),
+        ("frozen_batch_norm=false", "frozen_batch_norm is false, .*: set frozen_batch_norm=true, mixing=features, or"),
+    ],
+)
+def test_what_mixed_images_cannot_teach_alone_is_told_where_they_would(change, message):
+    teaching = ["mixing=mixup", "mixed_teaches=uncertainty", change]
+    with pytest.raises(ValueError, match=message):
+        Config().with_changes(teaching)
+    for idle in ("introspective=false", "mixing=none"):
+        Config().with_changes([*teaching, idle])
+
+
+def test_mixed_features_can_teach_alone_beside_batch_norm_that_is_not_frozen():
+    Config().with_changes(["mixing=features", "mixed_teaches=uncertainty", "frozen_batch_norm=false"])
 
 
 def test_whom_mixed_images_teach_is_no_matter_where_there_is_no_uncertainty():

@@ -17,6 +17,7 @@ VARIANTS = {
     "cutmix of others": ["mixing=cutmix", "mixed_from=others"],
     "cutmix": ["mixing=cutmix", "loss=contrastive", "per_class=5"],
     "features": ["mixing=features", "average=0.9"],
+    "uncertainty alone": ["mixing=mixup", "mixed_teaches=uncertainty", "taught_by=positives", "distance_scale=centred"],
     "noise": ["mixing=mixup", "uncertainty_noise=0.5", "uncertainty_level=1"],
     "statistics": ["frozen_batch_norm=false", "validation_half=second"],
 }
@@ -80,7 +81,9 @@ def found(trained: Path, processes: int, name: str, rank: int = 0) -> dict:
     return torch.load(trained / str(processes) / f"{name}-{rank}.pt", weights_only=True)
 
 
-@pytest.mark.parametrize("name", ["mixup", "mixup of others", "cutmix of others", "cutmix", "features"])
+@pytest.mark.parametrize(
+    "name", ["mixup", "mixup of others", "cutmix of others", "cutmix", "features", "uncertainty alone"]
+)
 def test_two_processes_train_as_one_does_with_the_same_global_batch(trained, name):
     alone, together = (found(trained, processes, name) for processes in (1, 2))
     assert together["losses"] == pytest.approx(alone["losses"], rel=1e-4)

@@ -12,7 +12,7 @@ from idml.models.heads import LITERAL, Heads, UncertaintyForm
 from idml.pairs import Pairs, pairs_between, pairs_within
 from idml.training.feeding import Batch
 from idml.training.parts import MixingConfig
-from idml.training.stepping import loss_and_gradients, loss_of, with_noise
+from idml.training.stepping import Step, loss_and_gradients, loss_of, with_noise
 
 CLASSES = 4
 
@@ -93,23 +93,49 @@ def test_images_share_one_forward_pass_and_mixed_features_need_none(mixing, pass
 @pytest.mark.parametrize("mixing", ["mixup", "features"])
 @pytest.mark.parametrize("loss", ["softmax", "contrastive"])
 def test_of_images_that_teach_uncertainty_alone_nothing_else_learns(name, mixing, loss):
-    def gradients(config: MixingConfig, mixing: str) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        model = Small(form=replace(LITERAL, gradient_scale=0.0))  # else originals hand on what they learn beside others
-        torch.manual_seed(0)
-        objective = Objective(loss, Introspective(), num_classes=CLASSES, dim=5)
-        step = loss_and_gradients(model, objective, some_batch(mixing), config)
-        named = [*model.named_parameters(), *objective.named_parameters()]
-        return step.loss, {name: parameter.grad for name, parameter in named if parameter.grad is not None}
-
-    value, found = gradients(MIXINGS[name], mixing)
-    value_of_all, taught_all = gradients(replace(MIXINGS[name], mixed_teaches="all"), mixing)
-    _, not_mixed = gradients(MixingConfig(), "none")
-    torch.testing.assert_close(value, value_of_all)
+    compared_with_proxies = loss == "softmax"  # else originals hand on to the backbone what they learn beside others
+    form = replace(LITERAL, gradient_scale=float(compared_with_proxies))
+    step, found = step_and_gradients(MIXINGS[name], mixing, loss, form)
+    of_all, taught_all = step_and_gradients(replace(MIXINGS[name], mixed_teaches="all"), mixing, loss, form)
+    of_none, not_mixed = step_and_gradients(MixingConfig(), "none", loss, form)
+    torch.testing.assert_close(step.loss, of_all.loss)
+    torch.testing.assert_close(step.gradient, of_none.gradient)
     assert found.keys() == taught_all.keys() == not_mixed.keys()
     for part, gradient in found.items():
-        is_uncertainty = part.startswith("embed_features.uncertainty")
-        torch.testing.assert_close(gradient, (taught_all if is_uncertainty else not_mixed)[part])
-        assert not torch.allclose(gradient, (not_mixed if is_uncertainty else taught_all)[part]), part
+        expected, other = (taught_all, not_mixed) if is_of_uncertainty(part) else (not_mixed, taught_all)
+        torch.testing.assert_close(gradient, expected[part])
+        assert not torch.allclose(gradient, other[part]), part
+
+
+@pytest.mark.parametrize("name", ["uncertainty alone", "uncertainty alone, against originals"])
+@pytest.mark.parametrize("loss", ["softmax", "contrastive"])
+@pytest.mark.parametrize("scale", ["shrunken", "centred"])
+@pytest.mark.parametrize("taught_by", ["all", "positives"])
+def test_nor_does_anything_else_where_distances_share_a_mean(name, loss, scale, taught_by):
+    """With one uncertainty for all images that mean is the same without mixed ones, and so are all distances."""
+    form = UncertaintyForm(normalise=True, gradient_scale=0.0, starting_level=1.0, starts_equal=True)
+    options = {"distance_scale": scale, "taught_by": taught_by}
+    _, found = step_and_gradients(MIXINGS[name], "mixup", loss, form, **options)
+    _, not_mixed = step_and_gradients(MixingConfig(), "none", loss, form, **options)
+    moved = [part for part, gradient in found.items() if not torch.allclose(gradient, not_mixed[part], atol=1e-7)]
+    assert moved
+    assert all(is_of_uncertainty(part) for part in moved), moved
+
+
+def step_and_gradients(
+    config: MixingConfig, mixing: str, loss: str, form: UncertaintyForm, **options
+) -> tuple[Step, dict[str, torch.Tensor]]:
+    """Of a network and an objective that start alike, by the names of their parts."""
+    model = Small(form=form)
+    torch.manual_seed(0)
+    objective = Objective(loss, Introspective(), num_classes=CLASSES, dim=5, **options)
+    step = loss_and_gradients(model, objective, some_batch(mixing), config)
+    named = [*model.named_parameters(), *objective.named_parameters()]
+    return step, {name: parameter.grad for name, parameter in named if parameter.grad is not None}
+
+
+def is_of_uncertainty(part: str) -> bool:
+    return part.startswith("embed_features.uncertainty")
 
 
 def test_images_that_teach_uncertainty_alone_go_through_the_backbone_without_gradients():
@@ -119,6 +145,9 @@ def test_images_that_teach_uncertainty_alone_go_through_the_backbone_without_gra
     loss_and_gradients(model, objective, some_batch(), MIXINGS["uncertainty alone"])
     assert model.seen == [8, 8]
     assert learns == [False, True]
+    model.seen.clear()
+    loss_and_gradients(model, objective, some_batch(), MIXINGS["uncertainty alone"], chunk=4)
+    assert model.seen == [4] * 6  # mixed ones, and originals twice
 
 
 def test_without_uncertainty_mixed_images_teach_all_there_is():

@@ -41,6 +41,31 @@ class Config:
                 f"uncertainty_noise is {self.objective.uncertainty_noise:g}, and uncertainty={self.model.uncertainty} "
                 "is a control without it: set one of them back (uncertainty_noise=0, uncertainty=learned)."
             )
+        if self.mixing.mixed_teaches == "uncertainty" and not self.idle(["mixed_teaches"]):
+            self._check_that_mixed_images_can_teach_uncertainty_alone()
+
+    def _check_that_mixed_images_can_teach_uncertainty_alone(self) -> None:
+        mixing, or_else = self.mixing, "or mixed_teaches=all"
+        if mixing.mixed_labels != "loss_shares":
+            raise ValueError(
+                f"mixed_labels is {mixing.mixed_labels}, and mixed images that teach uncertainty alone need a J of "
+                f"their own: set mixed_labels=loss_shares, {or_else}."
+            )
+        if mixing.mixed_against == "all":
+            raise ValueError(
+                "mixed_against is all, and mixed images that teach uncertainty alone need a J of their own: set it to "
+                f"mixed or originals, {or_else}."
+            )
+        if self.model.uncertainty == "random":
+            raise ValueError(
+                "uncertainty is random, which learns nothing, and mixed images are to teach it alone: set mixing=none, "
+                f"{or_else}."
+            )
+        if mixing.mixing != "features" and not self.model.frozen_batch_norm:
+            raise ValueError(
+                "frozen_batch_norm is false, and mixed images that teach uncertainty alone would be normalised apart "
+                f"from originals: set frozen_batch_norm=true, mixing=features, {or_else}."
+            )
 
     def with_changes(self, changes: Iterable[str] | Mapping[str, Any]) -> Config:
         """This config with leaves changed: "tau=3", "loss_options.margin=0.2", or by a mapping.

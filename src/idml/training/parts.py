@@ -161,7 +161,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MixingConfig:
-    """Mixed images beside the originals, in one forward pass.
+    """Mixed images beside the originals.
 
     mixing: "features" mixes pooled features (Venkataramanan et al., ICLR 2022), which needs no pass of its own.
     mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
@@ -172,8 +172,9 @@ class MixingConfig:
     mixed_weight is not used.
     mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it and apart from it,
     are: at the same cost a step shows up to twice as many images.
-    mixed_teaches: "uncertainty" keeps what mixed images teach from semantic embeddings and proxies, and themselves from
-    the backbone, for losses that Mixup harms: uncertainty alone learns of them. Without uncertainty, all do.
+    mixed_teaches: "uncertainty" keeps what mixed images teach from semantic embeddings and proxies, for losses that
+    Mixup harms; they go through the backbone without gradients, which has its share (uncertainty_gradient) of what
+    originals' uncertainty learns beside them. Without uncertainty, all learns.
     partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
     """
 
@@ -194,11 +195,6 @@ class MixingConfig:
         if self.mixing == "features" and self.mixed_from == "others":
             raise ValueError(
                 "mixed_from=others has images of its own, and mixing=features none: choose mixup, or the batch."
-            )
-        if self.mixed_teaches == "uncertainty" and (self.mixed_labels != "loss_shares" or self.mixed_against == "all"):
-            raise ValueError(
-                "mixed_teaches=uncertainty needs mixed images with a J of their own: set mixed_labels=loss_shares, and "
-                "mixed_against to mixed or originals."
             )
 
 

@@ -1,4 +1,4 @@
-"""One training step: the loss of a batch, of original and mixed images in one forward pass, and its gradients."""
+"""One training step: the loss of a batch, of original and mixed images, and its gradients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Network(Protocol):
 
 class Step(NamedTuple):
     """What a step leaves: the loss, the embeddings of the global batch without gradients, and the mean norm of the
-    loss's gradient with respect to a semantic embedding.
+    loss's gradient with respect to a semantic embedding that learns.
     """
 
     loss: Float[Tensor, ""]
@@ -55,22 +55,17 @@ def loss_and_gradients(
     chunk: so many images at a time go through the backbone, twice, and only their features are kept (GradCache).
     """
     alone = _teach_uncertainty_alone(objective, mixing)
-    beside = _still_features(network, batch.mixed, chunk) if alone and batch.mixed is not None else None
+    number = len(batch.images)
+    still = _still_features(network, batch.mixed.split(chunk or number)) if alone and batch.mixed is not None else None
     images = batch.images if batch.mixed is None or alone else torch.cat([batch.images, batch.mixed])
     parts = images.split(chunk or len(images))
-    if len(parts) == 1:
-        features = network.features(images)
-    else:
-        with torch.no_grad():
-            features = torch.cat([network.features(part) for part in parts])
-        features.requires_grad_()
-    if beside is None:
-        beside = _mixed_features(features.detach() if alone else features, batch)
+    features = network.features(images) if len(parts) == 1 else _still_features(network, parts).requires_grad_()
+    beside = _mixed_features(features.detach() if alone else features, batch) if still is None else still
     embedding = network.embed_features(features if beside is None else torch.cat([features, beside]))
+    learning = number if alone else len(embedding)
     noted: list[Tensor] = []
     if embedding.semantic.requires_grad:
-        embedding.semantic.register_hook(lambda grad: noted.append(grad.detach().norm(dim=1).mean()))
-    number = len(batch.images)
+        embedding.semantic.register_hook(lambda grad: noted.append(grad[:learning].detach().norm(dim=1).mean()))
     original = gathered(embedding[:number])
     mixed = gathered(embedding[number:]) if len(embedding) > number else None
     noisy = with_noise(original, noise, generator=generator)
@@ -146,12 +141,12 @@ def _teach_uncertainty_alone(objective: Objective, config: MixingConfig) -> bool
 
 
 @torch.no_grad()
-def _still_features(network: Network, images: Tensor, chunk: int | None) -> Float[Tensor, "n f"]:
-    """What the backbone makes of images that it is not to learn from, for as little as looking at them costs.
+def _still_features(network: Network, parts: Sequence[Tensor]) -> Float[Tensor, "n f"]:
+    """What the backbone makes of images that it does not learn from, not yet or not at all.
 
-    A copy: what a CUDA graph returns is overwritten when it runs again.
+    A copy, even of a single part: what a CUDA graph returns is overwritten when it runs again.
     """
-    return torch.cat([network.features(part).clone() for part in images.split(chunk or len(images))])
+    return torch.cat([network.features(part) for part in parts])
 
 
 def _mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "n f"] | None:
