@@ -13,7 +13,7 @@ def failing(monkeypatch):
         def fail() -> None:
             raise error
 
-        monkeypatch.setattr("idml.cli.train.RECIPES", {"some": fail})
+        monkeypatch.setattr("idml.cli.recipes.RECIPES", {"some": fail})
 
     return with_error
 

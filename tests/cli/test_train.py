@@ -109,14 +109,6 @@ def test_an_interrupted_run_says_how_to_go_on(idml, tmp_path, monkeypatch, is_sa
     assert "nothing half-written was left behind" in errors
 
 
-def test_recipes_are_listed_and_whole_as_json(idml):
-    code, output, _ = idml("recipes")
-    assert code == 0
-    assert "cub-proxy-anchor" in output
-    configs = json.loads(idml("recipes", "--json")[1])
-    assert configs["cub-proxy-anchor"]["objective"]["loss"] == "proxy_anchor"
-
-
 def test_settings_without_effect_are_told(idml, tmp_path):
     words = ["train", "digits", "--data", draw_photos(tmp_path / "photos"), *QUICK, "--set", "introspective=false"]
     code, output, errors = idml(*words, "--set", "tau=3", "--set", "uncertainty_factor=2", "--test-share", 0.5)

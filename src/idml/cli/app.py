@@ -17,8 +17,9 @@ from idml.cli.embed import embed
 from idml.cli.evaluate import evaluate
 from idml.cli.export import export
 from idml.cli.prepare import prepare
+from idml.cli.recipes import recipes
 from idml.cli.sweep import sweep
-from idml.cli.train import recipes, train
+from idml.cli.train import train
 
 MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own are 2 for a wrong option and 130 for an interruption
 OUT_OF_MEMORY = "DefaultCPUAllocator"  # in the RuntimeError of a CPU that has too little

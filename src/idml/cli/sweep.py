@@ -31,7 +31,11 @@ def sweep(
         ),
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting of all of them: epochs=10. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Change a setting of all of them: epochs=10. May be repeated. `idml recipes RECIPE` tells all.",
+        ),
     ] = None,
     over: Annotated[
         list[str] | None,

@@ -14,7 +14,7 @@ from rich.table import Table
 from idml.cli.devices import chosen_device
 from idml.cli.live import Live
 from idml.cli.progress import Stages
-from idml.recipes import RECIPES, recipe
+from idml.recipes import recipe
 from idml.training import distributed
 
 DEFAULT = "photos"
@@ -27,7 +27,10 @@ def train(
         typer.Option(help="A cache that `idml prepare` made, or what it can be made of: a folder per class, …"),
     ] = None,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="Change a setting of the recipe: tau=3. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Change a setting of the recipe: tau=3. May be repeated. `idml recipes RECIPE` tells all."
+        ),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="The run's folder. The same command again continues it.")] = None,
     test_share: Annotated[
@@ -75,17 +78,6 @@ def train(
         typer.echo(json.dumps(scores, allow_nan=False, indent=2))
     else:
         _tell(scores, folder)
-
-
-def recipes(as_json: Annotated[bool, typer.Option("--json", help="Print whole configs as JSON.")] = False) -> None:
-    """List the recipes that `idml train` knows."""
-    if as_json:
-        typer.echo(json.dumps({name: make().to_dict() for name, make in RECIPES.items()}, indent=2))
-        return
-    table = Table("recipe", "what it does")
-    for name, make in RECIPES.items():
-        table.add_row(name, (make.__doc__ or "").split("\n")[0])
-    Console().print(table)
 
 
 def _cache(data: Path, test_share: float, *, size: int, skip_bad: bool, is_quiet: bool) -> Path:

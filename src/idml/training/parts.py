@@ -1,4 +1,7 @@
-"""The parts of a config: images, network, objective, mixing, optimiser, and how a run goes on; each checks itself."""
+"""The parts of a config: images, network, objective, mixing, optimiser, and how a run goes on; each checks itself.
+
+Docstrings say what each setting is, `name: …`, one after another: `idml recipes RECIPE` shows them.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,20 @@ from idml.training.reading import check_above_0, check_at_least, check_options
 class DataConfig:
     """Which images, and how they are cut out.
 
-    crop: "random_resized" (torchvision's), or "resize_and_crop" (the paper's: 256 × 256, then a random `image_size`).
-    validation_share: of the training classes, held out to choose epochs and settings by; 0 trains on all of them.
-    validation_half: hold out that half of the class numbers instead. validation_folds: hold out one of so many parts of
-    them, another one with each seed: over as many seeds, every class is validated on once.
-    test_size: of the crops that are scored; None is image_size. Random-resized crops show objects larger than they
+    crop: "random_resized" (torchvision's), or "resize_and_crop" (the paper's: 256 × 256, then a random image_size).
+    crop_scale: the least and the largest share of the area that a random-resized crop has.
+    image_size: pixels of a side of the crops that are trained on.
+    test_size: of the crops that are scored; none is image_size. Random-resized crops show objects larger than they
     are when scored, so networks trained on somewhat smaller crops do better, and faster (Touvron et al., 2019).
+    flip: mirror half of the crops.
+    batch: images a step, without mixed ones; over all processes.
+    per_class: images of each class in a batch; none takes images at random, for losses with proxies.
+    validation_share: of the training classes, held out to choose epochs and settings by; 0 trains on all of them.
+    validation_half: hold out that half of the class numbers instead.
+    validation_folds: hold out one of so many parts of them, another one with each seed: over as many seeds, every class
+    is validated on once.
+    validation_seed: which classes a share holds out, whatever the seed of the run.
+    validation_split: of which classes are held out; all but train is refused, with the reason.
     """
 
     crop: Literal["random_resized", "resize_and_crop"] = "random_resized"
@@ -33,12 +44,12 @@ class DataConfig:
     test_size: int | None = None
     flip: bool = True
     batch: int = 120
-    per_class: int | None = None  # images of each class in a batch; None: at random
+    per_class: int | None = None
     validation_share: float = 0.0
     validation_half: Literal["none", "first", "second"] = "none"
     validation_folds: int | None = None
     validation_seed: int = 0
-    validation_split: Literal["train", "test", "query", "gallery"] = "train"  # the others are refused, with the reason
+    validation_split: Literal["train", "test", "query", "gallery"] = "train"
 
     def __post_init__(self):
         check_at_least(self, 1, "image_size", "test_size", "batch", "per_class")
@@ -74,25 +85,38 @@ class DataConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The network: see `idml.Embedder`. uncertainty_dim is used by introspective runs only.
+    """The network: see `idml.Embedder`.
 
+    backbone: any of timm's; resnet50_v1, with strides where the first ResNets have them; or efficientnet_lite0, whose
+    weights come with a package.
+    weights: "pretrained", a file, or none.
+    pooling: of the last feature map.
+    dim: of the semantic embedding.
+    uncertainty_dim: of the uncertainty embedding, where there is one.
+    frozen_batch_norm: statistics and parameters of batch-norm stay as they are.
+    frozen_layers: of the backbone, not trained: conv1,bn1,layer1 of a ResNet.
+    semantic_normalise: LayerNorm, without parameters, on what the semantic layer sees.
     uncertainty: "random" is a control that learns nothing: directions, and lengths around uncertainty_level, drawn anew
     in each step; "common" one that learns how much, but not of which image: all of a batch have the same length.
+    uncertainty_normalise: LayerNorm, without parameters, on what the uncertainty layer sees.
+    uncertainty_gradient: the share of the uncertainty layer's gradient that reaches the backbone, 0 to 1.
+    uncertainty_level: the mean level at the start; none leaves it to chance.
+    uncertainty_starts_equal: all images have that level at the start.
     """
 
     backbone: str = "resnet50"
-    weights: str | None = "pretrained"  # or a file, or None
+    weights: str | None = "pretrained"
     pooling: Literal["average", "max", "average_max", "gem"] = "average_max"
     dim: int = 512
     uncertainty_dim: int = 512
     frozen_batch_norm: bool = True
-    frozen_layers: tuple[str, ...] = ()  # of the backbone: conv1,bn1,layer1 of a ResNet
+    frozen_layers: tuple[str, ...] = ()
     semantic_normalise: bool = False
     uncertainty: UncertaintyKind = "learned"
     uncertainty_normalise: bool = True
     uncertainty_gradient: float = 0.1
-    uncertainty_level: float | None = 0.1  # mean level at the start
-    uncertainty_starts_equal: bool = False  # all images have that level at the start
+    uncertainty_level: float | None = 0.1
+    uncertainty_starts_equal: bool = False
 
     def __post_init__(self):
         check_at_least(self, 1, "dim", "uncertainty_dim")
@@ -117,8 +141,17 @@ class ModelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveConfig:
-    """What is minimised. introspective=False is the loss on its plain distance, without an uncertainty head.
+    """What is minimised.
 
+    loss: which of the losses.
+    loss_options: of the loss: its margins and scales.
+    miner_options: of the miner that chooses pairs for the loss.
+    introspective: otherwise the loss is on its plain distance, and there is no uncertainty.
+    tau: by how much a relative uncertainty softens a distance, exp(−β̃/τ): the smaller, the more.
+    gamma: doubt that every pair has besides.
+    smoothing: ε in √(‖·‖² + ε²) − ε, which replaces every length in β; 0 is the paper's.
+    pair_uncertainty: β of a pair: the length of the sum of both uncertainties, as in the paper, or the sum of lengths.
+    learn_proxy_uncertainty: proxies have uncertainties of their own; else they are certain.
     distance_scale: "relative" divides distances by their mean weight in the batch, so that margins keep their meaning;
     "centred" leaves pairs of mean uncertainty at the distance of certain images: what counts is who is more ambiguous.
     taught_by: "positives" lets uncertainty learn from positive pairs alone, how far they are apart; take centred
@@ -130,7 +163,7 @@ class ObjectiveConfig:
 
     loss: str = "proxy_anchor"
     loss_options: dict[str, Any] = field(default_factory=dict)
-    miner_options: dict[str, Any] = field(default_factory=dict)  # of the miner that chooses pairs for the loss
+    miner_options: dict[str, Any] = field(default_factory=dict)
     introspective: bool = True
     tau: float = 5.0
     gamma: float = 0.0
@@ -163,19 +196,23 @@ class ObjectiveConfig:
 class MixingConfig:
     """Mixed images beside the originals.
 
-    mixing: "features" mixes pooled features (Venkataramanan et al., ICLR 2022), which needs no pass of its own.
+    mixing: of images (Zhang et al., ICLR 2018; Yun et al., ICCV 2019), or "features", which mixes pooled features
+    (Venkataramanan et al., ICLR 2022) and needs no pass of its own.
     mixed_labels: "loss_shares" adds mixed_weight · (share · J(own labels) + (1 − share) · J(partners' labels)) of the
     mixed images, compared with proxies, or where a loss has none with mixed_against. "sets" (of classes that have more
     than smallest_share), "shares" and "classes" label all images so, originals and mixed ones compared together; with
     "classes" each two classes that are mixed make a new one, with a mixed proxy (Gu et al., AAAI 2021).
-    mixed_against: "all", with proxies too, has one J of originals and mixed images, for each of the two labels:
-    mixed_weight is not used.
+    mixed_against: what mixed images are compared with, where a loss has no proxies; "all", with proxies too, has one J
+    of originals and mixed images, for each of the two labels, without a weight.
     mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it and apart from it,
     are: at the same cost a step shows up to twice as many images.
+    mixed_weight: of what mixed images add to the loss.
     mixed_teaches: "uncertainty" keeps what mixed images teach from semantic embeddings and proxies, for losses that
     Mixup harms; they go through the backbone without gradients, which has its share (uncertainty_gradient) of what
     originals' uncertainty learns beside them. Without uncertainty, all learns.
     partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
+    smallest_share: a mixed image is in both of its classes, by sets, if it has more than this share of each.
+    concentration: shares are drawn from Beta(concentration, concentration): the smaller, the less is mixed.
     """
 
     mixing: Literal["none", "mixup", "cutmix", "features"] = "none"
@@ -200,13 +237,22 @@ class MixingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class OptimiserConfig:
-    """AdamW with a learning rate for each part; factors are of `lr`.
+    """AdamW, with a learning rate for each part.
 
-    warm_up_epochs: only the new layers are trained. schedule: "step" halves (by decay_factor) every decay_epochs.
-    average: the model is the moving average of its weights, of which each step keeps this share (0.99); None: the last.
-    accumulate: batches a step. cached_chunk: embed large batches by so many images, keeping only embeddings
-    (GradCache: Gao et al., 2021): the same gradients in less memory, where batch-norm is frozen; else each chunk is
-    normalised by itself.
+    lr: of the backbone.
+    head_factor: the semantic layer learns at so many times that rate.
+    uncertainty_factor: the same, for the uncertainty layer.
+    proxy_factor: the same, for proxies.
+    weight_decay: of all weights.
+    schedule: "step" multiplies rates by decay_factor every decay_epochs, "cosine" lets them fall to 0.
+    decay_epochs: between two steps of the schedule.
+    decay_factor: of a step of the schedule.
+    warm_up_epochs: in which only new layers and proxies are trained.
+    clip: no element of a gradient is larger than this; none leaves them as they are.
+    average: the model is the moving average of its weights, of which each step keeps this share (0.99); none: the last.
+    accumulate: batches a step.
+    cached_chunk: embed large batches by so many images, keeping only embeddings (GradCache: Gao et al., 2021): the same
+    gradients in less memory, where batch-norm is frozen; else each chunk is normalised by itself.
     """
 
     lr: float = 1e-4
@@ -236,8 +282,14 @@ class OptimiserConfig:
 class RunConfig:
     """How long, on what, and how often to look.
 
-    precision: "bfloat16" runs the backbone in it under autocast. validate_every: epochs between validations.
+    epochs: passes over the training images.
+    seed: of everything random.
+    precision: "bfloat16" runs the backbone in it under autocast.
+    compile: the backbone, by torch.compile: slow to start, and faster from then on.
+    channels_last: memory in the order that convolutions on a GPU prefer.
+    validate_every: epochs between validations.
     select: which epoch becomes the model, the last, or the best on validation classes.
+    checkpoint_minutes: between two checkpoints, beside those after epochs.
     """
 
     epochs: int = 30
@@ -247,7 +299,7 @@ class RunConfig:
     channels_last: bool = True
     validate_every: int = 1
     select: Literal["last", "best"] = "last"
-    checkpoint_minutes: float = 5.0  # and after epochs
+    checkpoint_minutes: float = 5.0
 
     def __post_init__(self):
         check_at_least(self, 1, "epochs", "validate_every")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from idml.errors import unknown_name
 from idml.losses import LOSSES
 
+NAMES_OF_TYPES = {bool: "true, false", int: "whole number", float: "number", str: "text"}
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -71,6 +73,40 @@ def read(name: str, value: Any, kind: Any) -> Any:
     return found
 
 
+def written(value: Any) -> str:
+    """A value as people write it, which `read` reads.
+
+    >>> written((0.16, 1.0)), written(None), written(True), written(())
+    ('0.16,1', 'none', 'true', 'none')
+    """
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, tuple):
+        return ",".join(written(part) for part in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        brief = f"{value:g}"
+        return brief if math.isclose(float(brief), value) or math.isnan(value) else repr(value)
+    return str(value)
+
+
+def wanted(kind: Any) -> str:
+    """What may be written for a value of that type.
+
+    >>> wanted(float | None), wanted(tuple[float, float]), wanted(Literal["last", "best"])
+    ('number or none', 'number,number', 'last, best')
+    """
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return ", ".join(str(option) for option in options)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("none" if option is type(None) else wanted(option) for option in options)
+    if origin is tuple:
+        return f"{wanted(options[0])},… or none" if options[-1] is ... else ",".join(wanted(each) for each in options)
+    return NAMES_OF_TYPES[kind]
+
+
 def read_option(name: str, key: str, value: Any) -> Any:
     """An option of a loss or of its miner, as the type of its default; options of one name are of one type in all."""
     leaf = name.partition(".")[0]
@@ -87,7 +123,7 @@ def options_of(loss: str) -> dict[str, type]:
     >>> options_of("fast_ap")
     {'bins': <class 'int'>, 'max_distance': <class 'float'>}
     """
-    return _keywords(LOSSES[loss].function)
+    return {name: type(default) for name, default in option_defaults("loss_options", loss).items()}
 
 
 def miner_options_of(loss: str) -> dict[str, type]:
@@ -96,7 +132,22 @@ def miner_options_of(loss: str) -> dict[str, type]:
     >>> miner_options_of("multi_similarity"), miner_options_of("proxy_anchor")
     ({'epsilon': <class 'float'>}, {})
     """
-    return _keywords(LOSSES[loss].miner)
+    return {name: type(default) for name, default in option_defaults("miner_options", loss).items()}
+
+
+def option_defaults(leaf: str, loss: str) -> dict[str, Any]:
+    """The values that options of a loss, or of its miner, have where nothing else is set.
+
+    >>> option_defaults("loss_options", "softmax")
+    {'scale': 20.0, 'include_positive': True}
+    """
+    function = LOSSES[loss].function if leaf == "loss_options" else LOSSES[loss].miner
+    parameters = [] if function is None else inspect.signature(function).parameters.values()
+    return {
+        each.name: each.default
+        for each in parameters
+        if each.kind is each.KEYWORD_ONLY and each.default is not None  # what can be written, so no generators
+    }
 
 
 OPTIONS = {"loss_options": ("loss", options_of), "miner_options": ("miner", miner_options_of)}
@@ -109,16 +160,6 @@ def check_options(loss: str, leaf: str, names: Iterable[str]) -> None:
         if name not in known(loss):
             kind = f"option of the {loss} loss" + ("" if called == "loss" else f"'s {called}")
             raise unknown_name(kind, name, known(loss))
-
-
-def _keywords(function: Callable[..., Any] | None) -> dict[str, type]:
-    """Those that can be written, so no generators."""
-    parameters = [] if function is None else inspect.signature(function).parameters.values()
-    return {
-        each.name: type(each.default)
-        for each in parameters
-        if each.kind is each.KEYWORD_ONLY and each.default is not None
-    }
 
 
 def check_choices(part: Any) -> None:
