@@ -38,8 +38,8 @@ def recipes(
 ) -> None:
     """List the recipes that `idml train` knows, or tell every setting of one: what it is, and what it may be."""
     if as_json:
-        configs = {each: make().to_dict() for each, make in RECIPES.items()}
-        typer.echo(json.dumps(configs if name is None else recipe(name).to_dict(), indent=2))
+        every = {each: make().to_dict() for each, make in RECIPES.items()} if name is None else recipe(name).to_dict()
+        typer.echo(json.dumps(every, indent=2))
     else:
         Console(highlight=False).print(_list() if name is None else _whole(name))
 

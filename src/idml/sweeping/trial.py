@@ -25,7 +25,15 @@ from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
 AT_IMAGE_SIZE = ("recall@1", "map_at_r")  # also scored on crops as large as those of training, for comparison
-WITHOUT_LEVEL = ("r_auroc_of_distance", "r_auroc_of_gap")  # what a model without uncertainty knows of its errors
+OF_UNCERTAINTY = (  # what has no meaning for a model without it; by distance and gap it knows of its errors too
+    "r_auroc",
+    "r_auroc_of_confidence",
+    "aurc",
+    "excess_aurc",
+    "spearman",
+    "calibration_error",
+    "mean_level",
+)
 OF_TRAINING = (  # in the last epoch
     "weight_positive",
     "weight_negative",
@@ -96,10 +104,11 @@ def _scores(
     config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor, *, clustering: bool
 ) -> dict[str, float]:
     embedding = embed_all(model, pixels, config)
-    found = _known(evaluate(embedding, labels, clustering=clustering, resamples=0))
-    if embedding.uncertainty is None:
-        certain = evaluate(Embedding.certain(embedding.semantic), labels, clustering=False, resamples=0)
-        return found | {key: value for key, value in _known(certain).items() if key in WITHOUT_LEVEL}
+    has_uncertainty = embedding.uncertainty is not None
+    judged = embedding if has_uncertainty else Embedding.certain(embedding.semantic)
+    found = _known(evaluate(judged, labels, clustering=clustering, resamples=0))
+    if not has_uncertainty:
+        return {key: value for key, value in found.items() if key not in OF_UNCERTAINTY}
     clean, mixed = _clean_and_mixed_levels(config, model, pixels)
     return found | {
         "level_clean": float(clean.mean()),
