@@ -7,6 +7,7 @@ from caches import draw_cache
 from sklearn.metrics import roc_auc_score
 
 from idml.data.cache import Cache
+from idml.evaluation.calibration import cross_fitted_confidence
 from idml.evaluation.judging import evaluate
 from idml.recipes import recipe
 from idml.sweeping.trial import check_trial, run_trial
@@ -81,7 +82,11 @@ def test_what_a_model_without_uncertainty_knows_of_its_errors_is_told(cache):
     is_wrong = (labels[nearest] != labels).numpy()
     assert scores["r_auroc_of_distance"] == pytest.approx(roc_auc_score(is_wrong, near.numpy()))
     assert scores["r_auroc_of_gap"] == pytest.approx(roc_auc_score(is_wrong, (near - rival).numpy()))
-    assert "r_auroc" not in scores
+    confidence, fold = cross_fitted_confidence(near, torch.zeros_like(near), torch.from_numpy(~is_wrong), labels)
+    pairs = [(w, r) for w in is_wrong.nonzero()[0] for r in (~is_wrong).nonzero()[0] if fold[w] == fold[r]]
+    behind = [(1 + float((confidence[right] - confidence[wrong]).sign())) / 2 for wrong, right in pairs]
+    assert scores["r_auroc_of_confidence"] == pytest.approx(sum(behind) / len(pairs))
+    assert not scores.keys() & {"r_auroc", "aurc", "mean_level"}
 
 
 def test_a_common_level_tells_nothing_apart(cache):

@@ -25,9 +25,8 @@ from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
 AT_IMAGE_SIZE = ("recall@1", "map_at_r")  # also scored on crops as large as those of training, for comparison
-OF_UNCERTAINTY = (  # what has no meaning for a model without it; by distance and gap it knows of its errors too
+OF_UNCERTAINTY = (  # no meaning without it; by distance, gap, and a confidence by distance alone, errors are known too
     "r_auroc",
-    "r_auroc_of_confidence",
     "aurc",
     "excess_aurc",
     "spearman",
