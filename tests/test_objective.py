@@ -135,6 +135,13 @@ def test_any_function_of_two_embeddings_is_a_distance():
     [
         (("tripletloss",), {}, "unknown loss 'tripletloss': did you mean 'triplet'"),
         (("triplet",), {"margn": 0.2}, "unknown option of the triplet loss 'margn': did you mean 'margin'"),
+        (("triplet",), {"margin": float("nan")}, "margin, option of the triplet loss, is nan: give a finite number"),
+        (
+            ("multi_similarity",),
+            {"alpha": 0},
+            "alpha, option of the multi_similarity loss, is 0: give a number",
+        ),
+        (("margin",), {"miner_options": {"cutoff": float("inf")}}, "cutoff, miner option of the margin loss, is inf"),
         (
             ("margin",),
             {"miner_options": {"cutof": 1}},
@@ -149,7 +156,7 @@ def test_any_function_of_two_embeddings_is_a_distance():
         (("triplet", Introspective), {}, r"give Euclidean\(\), Cosine\(\), Introspective\(\)"),
         (("triplet",), {"mining": "semi"}, "unknown mining 'semi': did you mean 'semihard'"),
         (("fast_ap",), {"bins": 10.5}, "bins is 10.5"),
-        (("fast_ap",), {"max_distance": float("nan")}, "max_distance nan"),
+        (("fast_ap",), {"max_distance": float("nan")}, "max_distance, option of the fast_ap loss, is nan"),
         (("contrastive", Introspective(ambiguous="dissimilar")), {}, "use base='cosine'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from idml.scales import SCALES, TEACHERS, Compared, Term
 
 SHRUNKEN, CENTRED = "shrunken", "centred"  # scales: distances that are left alone, and those about a mean uncertainty
 EVERY_PAIR = "all"  # teaches uncertainty
+EXPONENTS = ("alpha", "beta", "scale")  # options of losses; below 0 they would turn a loss upside down
 PLAIN_DISTANCES = {"euclidean": Euclidean(), "cosine": Cosine()}
 
 
@@ -287,9 +289,13 @@ def _keywords(function: Callable[..., Any] | None) -> list[str]:
 def _check_options(kind: str, given: Mapping[str, Any], function: Callable[..., Any] | None) -> None:
     """Raise for a name that the function does not know, and let it object to values, on a pair of nobody."""
     known = _keywords(function)
-    for name in given:
+    for name, value in given.items():
         if name not in known:
             raise unknown_name(kind, name, known)
+        if isinstance(value, int | float) and not math.isfinite(value):
+            raise ValueError(f"{name}, {kind}, is {value}: give a finite number.")
+        if name in EXPONENTS and not value > 0:
+            raise ValueError(f"{name}, {kind}, is {value}: give a number above 0.")
     if function is not None:
         nobody = torch.zeros(1, 1, dtype=torch.bool)
         options = {name: value for name, value in given.items() if not isinstance(value, torch.Generator)}

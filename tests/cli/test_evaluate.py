@@ -36,6 +36,14 @@ def test_one_source_prints_a_table_and_leaves_scores_and_a_report(idml, tmp_path
     assert "<html" in (tmp_path / "test-evaluation" / "report.html").read_text()
 
 
+def test_a_single_class_is_refused_by_its_name(idml, tmp_path):
+    rows = Embedding(torch.rand(4, 3), torch.rand(4, 2))
+    Embedded(embedding=rows, labels=torch.ones(4).long(), class_names=["wren", "gull"]).save(tmp_path / "gulls.npz")
+    code, _, errors = idml("evaluate", tmp_path / "gulls.npz")
+    assert code == 1
+    assert "gulls.npz: all 4 images are of one class, 'gull': give at least two classes." in " ".join(errors.split())
+
+
 def test_a_folder_of_photos_that_is_called_like_the_file_is_left_alone(idml, tmp_path):
     (tmp_path / "photos").mkdir()
     assert idml("evaluate", save(tmp_path / "photos.npz"), "--no-report", "--resamples", "0")[0] == 0

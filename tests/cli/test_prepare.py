@@ -49,7 +49,7 @@ def test_images_left_out_are_named(idml, tmp_path):
         (["{photos}", "--size", "-3"], "size is -3"),
         (["{photos}", "--output", "{photos}"], "exists and is no cache"),
         (["{photos}", "--output", "{photos}/class0/0.png"], "exists and is no cache"),
-        (["{empty}"], "holds no dataset that is known"),
+        (["{empty}"], "empty is empty: give a folder with one folder of images a class."),
         (["{three}", "--test-share", "0.5"], "3 classes cannot be parted in two"),
     ],
 )

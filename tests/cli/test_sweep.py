@@ -94,6 +94,16 @@ def test_what_does_not_fit_the_window_is_left_out_and_said(idml, cache, trial, m
     assert len(trial.calls) == 6
 
 
+def test_settings_without_effect_are_told_and_none_is_swept_over(idml, cache, trial):
+    words = ("sweep", "digits-plain", "--data", cache, "--seeds", "1", *QUICK)
+    assert "warning: tau has no effect beside these settings" in idml(*words, "--set", "tau=3")[2]
+    assert "warning" not in idml(*words, "digits", "--set", "tau=3")[2]
+    code, _, errors = idml(*words, "--over", "tau=1,3")
+    assert code != 0
+    assert "tau has no effect beside these settings" in errors
+    assert len(trial.calls) == 2
+
+
 def test_a_random_search_is_prolonged_without_repeating_itself(idml, cache, trial):
     words = ("sweep", "digits", "--data", cache, "--over", "lr=1e-4..1e-2", "--seeds", 1, *QUICK)
     assert idml(*words, "--trials", 3)[0] == 0
@@ -179,7 +189,7 @@ def test_scores_by_epoch_are_shown_of_a_log(idml, cache):
         (["digits", "--data", "{cache}", "--epochs"], "--epochs shows runs that are done"),
         (["digits"], "--data is missing"),
         (["digits", "--data", "nowhere"], "there is no folder nowhere"),
-        (["digits", "--data", "."], "is no finished cache"),
+        (["digits", "--data", "."], "holds no finished cache"),
         (["--data", "{cache}"], "there is nothing to train: name a recipe"),
         (["digit", "--data", "{cache}"], "unknown recipe 'digit': did you mean 'digits'?"),
         (["digits", "--data", "{cache}", "--set", "taus=3"], "unknown setting 'taus': did you mean 'tau'?"),

@@ -54,6 +54,7 @@ def test_from_photos_to_a_model_that_was_killed_continued_evaluated_embedded_and
 
 def test_a_plain_folder_is_prepared_on_the_way(idml, tmp_path):
     photos = draw_photos(tmp_path / "photos", classes=4)
+    (photos / "meta.json").write_text('{"album": "of another program"}')
     code, _, errors = idml("train", "digits-plain", "--data", photos, "--set", "epochs=1", "--set", "batch=20")
     assert code == 0, errors
     assert "there are no test classes to score" in errors
@@ -109,6 +110,14 @@ def test_an_interrupted_run_says_how_to_go_on(idml, tmp_path, monkeypatch, is_sa
     assert "nothing half-written was left behind" in errors
 
 
+def test_batches_with_few_images_of_a_class_are_told(idml, tmp_path):
+    photos = draw_photos(tmp_path / "photos")
+    words = ["train", "digits", "--data", photos, "--set", "epochs=1", "--set", "loss=triplet"]
+    warning = "warning: triplet compares images of a class, and per_class is none"
+    assert warning in idml(*words, "--set", "per_class=none", "--set", "batch=20")[2]
+    assert warning not in idml(*words, "--set", "per_class=4", "--set", "batch=20", "--output", "other")[2]
+
+
 def test_settings_without_effect_are_told(idml, tmp_path):
     words = ["train", "digits", "--data", draw_photos(tmp_path / "photos"), *QUICK, "--set", "introspective=false"]
     code, output, errors = idml(*words, "--set", "tau=3", "--set", "uncertainty_factor=2", "--test-share", 0.5)
@@ -122,6 +131,9 @@ def test_settings_without_effect_are_told(idml, tmp_path):
     [
         (["train"], "--data is missing"),
         (["train", "--data", "nowhere"], "there is no nowhere"),
+        (["train", "--data", "photos"], "photos is empty: give a folder with one folder of images a class."),
+        (["train", "photos/"], "photos/ is there, but no recipe: did you mean --data photos/?"),
+        (["train", "digits", "--data", ".", "--set", "margin=3"], "write loss_options.margin=VALUE."),
         (["train", "digit", "--data", "."], "unknown recipe 'digit': did you mean 'digits'?"),
         (["train", "digits", "--data", ".", "--set", "taus=3"], "unknown setting 'taus': did you mean 'tau'?"),
         (["train", "digits", "--data", ".", "--set", "select=best"], "Test classes are never selected on"),

@@ -6,7 +6,7 @@ import torch
 from pictures import class_folders, small_cache
 from PIL import Image
 
-from idml.data.cache import INDEX, META, PIXELS, Cache, warning_about
+from idml.data.cache import INDEX, META, PIXELS, Cache, is_cache, warning_about
 from idml.data.prepare import prepare
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_cache_says_what_is_wrong(spoil, message, cache):
 def test_what_is_no_cache_is_told(tmp_path):
     with pytest.raises(ValueError, match="there is no folder"):
         Cache.open(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="it is no finished cache: make it with `idml prepare`"):
+    with pytest.raises(ValueError, match="holds no finished cache: make one with `idml prepare`"):
         Cache.open(class_folders(tmp_path / "images"))
 
 
@@ -90,3 +90,11 @@ def test_crops_that_would_differ_from_those_of_files_are_warned_about(tmp_path):
     assert warning_about(whole, 22) is None
     assert "a short side of 32 pixels where 16 are needed" in (warning_about(whole, 16) or "")
     assert "distorted to squares" in (warning_about(square, 32) or "")
+
+
+def test_a_file_of_another_program_makes_no_cache_of_photos(tmp_path):
+    photos = class_folders(tmp_path / "photos")
+    (photos / META).write_text('{"album": "birds"}')
+    assert not is_cache(photos)
+    with pytest.raises(ValueError, match="holds no finished cache: make one with `idml prepare`"):
+        Cache.open(photos)

@@ -334,9 +334,11 @@ def test_both_releases_of_cars_are_recognised(tmp_path):
 
 
 def test_an_unknown_source_says_what_was_looked_for(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no dataset that is known \(cub200, .*, folder\): give a folder with"):
+    with pytest.raises(ValueError, match="is empty: give a folder with one folder of images a class"):
         find_source(tmp_path)
     (tmp_path / "notes.md").write_text("no dataset")
+    with pytest.raises(ValueError, match=r"holds no dataset that is known \(cub200, .*, folder\): give a folder with"):
+        find_source(tmp_path)
     with pytest.raises(ValueError, match=r"notes.md is no dataset that is known: give a .csv or .tar, or a folder"):
         find_source(tmp_path / "notes.md")
     with pytest.raises(ValueError, match="there is no .*nowhere"):

@@ -212,6 +212,8 @@ def test_lines_with_settings_that_are_no_more_are_read():
             ["uncertainty_factor=3", "uncertainty_starts_equal=true", "taught_by=positives", "uncertainty_gradient=1"],
         ),
         (["mixing=none"], ["mixed_weight=0.5", "concentration=3", "mixed_from=others"]),
+        (["crop=resize_and_crop"], ["crop_scale=0.5,1"]),
+        (["loss=contrastive"], ["proxy_factor=7"]),
         (["mixed_against=all"], ["mixed_weight=0.5"]),
         (["loss=contrastive", "mixed_labels=sets"], ["mixed_weight=0.5", "mixed_against=all"]),
         (["loss=contrastive", "mixed_labels=shares"], ["mixed_weight=0.5", "partner_negatives=false"]),
@@ -226,6 +228,35 @@ def test_settings_without_effect_make_no_other_run(idle, telling):
     for change in telling:
         assert known_as([change]) != known_as([])
         assert known_as([*idle, "lr=1", change]) != known_as(idle)
+
+
+def test_settings_of_validation_tell_runs_apart_that_hold_classes_out():
+    def known_as(*changes: str) -> str:
+        return identity(stored(Config().with_changes(changes)), "", "")
+
+    assert known_as("validation_seed=3", "validate_every=2") == known_as()
+    assert known_as("validation_half=first", "validation_seed=3") == known_as("validation_half=first")
+    assert known_as("validation_half=first", "validate_every=2") != known_as("validation_half=first")
+    assert known_as("validation_share=0.2", "validation_seed=3") != known_as("validation_share=0.2")
+
+
+def test_how_rates_step_down_tells_runs_apart_that_do():
+    def known_as(*changes: str) -> str:
+        return identity(stored(Config().with_changes(changes)), "", "")
+
+    for change in ("decay_factor=0.1", "decay_epochs=3"):
+        assert known_as("schedule=cosine", change) == known_as("schedule=cosine")
+        assert known_as("schedule=step", change) != known_as("schedule=step")
+
+
+def test_how_two_uncertainties_add_up_is_no_matter_where_one_is_certain():
+    def known_as(*changes: str) -> str:
+        return identity(stored(Config().with_changes(changes)), "", "")
+
+    other = "pair_uncertainty=sum_of_norms"
+    assert known_as(other) == known_as()
+    for changes in (["loss=contrastive"], ["learn_proxy_uncertainty=true"]):
+        assert known_as(*changes, other) != known_as(*changes)
 
 
 def test_who_teaches_tells_runs_of_random_uncertainty_apart_whose_proxies_learn_theirs():

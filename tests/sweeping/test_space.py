@@ -125,6 +125,18 @@ def test_the_same_config_is_one_arm_and_weights_go_by_their_file_name():
         make_arms(bases(), [read_over("weights=/data/a.pt,/other/a.pt")])
 
 
+def test_arms_of_a_file_that_differ_in_settings_without_effect_are_refused(tmp_path):
+    (tmp_path / "arms").write_text("a: digits-plain\nb: digits-plain tau=3\n")
+    with pytest.raises(ValueError, match="line 2: arm 'b' is there already, as 'a'"):
+        arms_of_file(tmp_path / "arms", [], validation={})
+
+
+def test_sweeping_over_a_setting_without_effect_is_refused():
+    plain = arms_of_recipes(["digits-plain"], [], validation={})
+    with pytest.raises(ValueError, match="tau has no effect beside these settings, .*: leave it out of --over"):
+        make_arms(plain, [read_over("tau=1,3"), read_over("lr=0.1,0.2")])
+
+
 def test_values_that_are_pairs_can_be_swept():
     found = make_arms(bases(), [read_over("crop_scale=0.16,1;0.4,1")])
     assert [arm.config.data.crop_scale for arm in found] == [(0.16, 1.0), (0.4, 1.0)]
@@ -166,7 +178,7 @@ def _half() -> list[str]:
         ("soft:", "line 1: 'soft:' is no arm"),
         ("\nsoft: digit", "line 2: unknown recipe 'digit': did you mean 'digits'?"),
         ("soft: digits taus=3", "line 1: unknown setting 'taus': did you mean 'tau'?"),
-        ("soft: digits tau=x", "line 1: tau is 'x': give a value of type float."),
+        ("soft: digits tau=x", "line 1: tau is 'x': give a number."),
         ("soft: digits tau=3\nsoft: digits tau=4", "line 2: arm 'soft' is there already"),
         ("soft: digits tau=3\nhard: digits tau=3.0", "line 2: arm 'hard' is there already, as 'soft'"),
         ("soft: digits seeds=x", "line 1: seeds is 'x': give how many, such as 3, or the seeds themselves"),
@@ -192,14 +204,14 @@ def test_mistakes_in_a_file_are_told_with_their_line(text, message, tmp_path):
         (["tau=1,,2"], None, "has an empty value"),
         (["taus=1,2"], None, "unknown setting 'taus': did you mean 'tau'?"),
         (["taus=1..2"], 3, "unknown setting 'taus': did you mean 'tau'?"),
-        (["tau=1,x"], None, "tau is 'x': give a value of type float."),
-        (["tau=1..x"], None, "tau is '1..x': give a value of type float."),
+        (["tau=1,x"], None, "tau is 'x': give a number."),
+        (["tau=1..x"], None, "tau is '1..x': give a number."),
         (["crop=random_resized,middle"], None, "unknown crop 'middle'"),
         (["lr=1,-1"], None, "lr is -1.0"),
         (["lr=1e-3..1e-5"], 3, "is no range: give the lower end first"),
         (["lr=1..inf"], 3, "is no range"),
         (["flip=0..1"], 3, "flip is no number and has no range"),
-        (["batch=1.5..3"], 3, "batch is '1.5': give a value of type int."),
+        (["batch=1.5..3"], 3, "batch is '1.5': give a whole number."),
         (["lr=1e-5..1e-3"], None, "is a range: say how many draws, --trials 20"),
         (["tau=1,2"], 3, "--trials is for ranges"),
         (["tau=1..3"], 0, "--trials is 0: give at least 1"),

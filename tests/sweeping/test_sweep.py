@@ -206,6 +206,14 @@ def test_variants_without_effect_share_their_runs_and_keep_their_rows(cache, lab
     assert all(result.finished == [0, 1] for result in results)
 
 
+def test_a_run_that_several_variants_share_is_one_run_to_be_held_against(cache, lab):
+    bases = arms_of_recipes(["digits-plain", "digits"], ["epochs=4"], validation=HALF)
+    plan = Plan(make_arms(bases, [read_over("tau=1,3,5,7")]), (0,), cache)
+    trial = FakeTrial(score=lambda config, _epoch: 0.1 if config.objective.introspective else 0.9)
+    lines = sweep(plan, lab, device=CPU, trial=trial, halting=Halting(share=0.8))
+    assert [line["stopped"] for line in lines if line["arm"] == "digits tau=1"] == [None]
+
+
 def test_unknown_layers_are_found_before_anything_is_trained(cache):
     bases = arms_of_recipes(["digits"], [], validation=HALF)
     plan = Plan(make_arms(bases, [read_over("frozen_layers=none;conv1;layr1")]), (0,), cache)

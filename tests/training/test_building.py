@@ -36,8 +36,15 @@ def with_single_images(cache: Cache, split: str) -> Cache:
 
 def test_a_single_class_teaches_nothing_and_is_refused(cache):
     one = changed(cache, labels=np.full_like(cache.index.labels, 3))
-    with pytest.raises(ValueError, match="all training images in .* are of one class, '.*': add others, a folder each"):
+    with pytest.raises(ValueError, match="all training images of .* are of one class, '.*': add others, a folder each"):
         training_and_validation_rows(recipe("digits"), one)
+
+
+def test_classes_of_single_images_are_refused_where_images_are_compared(cache):
+    single = with_single_images(cache, "train")
+    assert len(training_and_validation_rows(recipe("digits"), single)[0])
+    with pytest.raises(ValueError, match="no training class of .* has two images, and triplet compares images of a"):
+        training_and_validation_rows(recipe("digits").with_changes(["loss=triplet"]), single)
 
 
 def test_test_images_are_scored_among_themselves_or_queries_in_their_gallery(cache):

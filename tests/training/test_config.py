@@ -61,14 +61,18 @@ def test_options_of_a_losss_miner_reach_it():
 
 def test_a_loss_and_its_options_are_changed_together():
     config = Config().with_changes(["loss_options.alpha=16"])
-    with pytest.raises(ValueError, match="unknown option of the triplet loss 'alpha'"):
-        config.with_changes(["loss=triplet"])
+    for changes in (["loss=triplet"], ["loss=triplet", "loss_options.margin=0.3"]):
+        with pytest.raises(ValueError, match=r"loss_options.alpha is set for proxy_anchor, and triplet has none: give"):
+            config.with_changes(changes)
+    assert config.with_changes(["loss=triplet", "loss_options=none"]).objective.loss_options == {}
+    changed = config.with_changes(["loss=triplet", "loss_options=none", "loss_options.margin=0.3"])
+    assert changed.objective.loss_options == {"margin": 0.3}
     changed = config.with_changes({"loss": "triplet", "loss_options": {"margin": 0.2}})
     assert changed.objective.loss_options == {"margin": 0.2}
 
 
 def test_numbers_are_not_rounded_to_fit():
-    with pytest.raises(ValueError, match=re.escape("batch is 20.5: give a value of type int.")):
+    with pytest.raises(ValueError, match=re.escape("batch is 20.5: give a whole number.")):
         Config().with_changes({"batch": 20.5})
 
 
@@ -140,7 +144,7 @@ def test_whom_mixed_images_teach_is_no_matter_where_there_is_no_uncertainty():
     [
         ("taus=3", "unknown setting 'taus': did you mean 'tau'?"),
         ("tau", "'tau' sets nothing: write NAME=VALUE"),
-        ("tau=x", "tau is 'x': give a value of type float."),
+        ("tau=x", "tau is 'x': give a number."),
         ("crop=centre", "unknown crop 'centre'"),
         ("compile=perhaps", "compile is 'perhaps': give true or false"),
         ("loss=triplets", "unknown loss 'triplets': did you mean 'triplet'?"),
@@ -154,21 +158,21 @@ def test_whom_mixed_images_teach_is_no_matter_where_there_is_no_uncertainty():
         ("per_class=0", "per_class is 0"),
         ("dim=0", "dim is 0"),
         ("clip=-1", "clip is -1.0: give a number above 0."),
-        ("concentration=0", "concentration is 0.0"),
+        ("concentration=0.001", "concentration is 0.001: give at least 0.01."),
         ("checkpoint_minutes=nan", "checkpoint_minutes is nan: give at least 0."),
         ("uncertainty_gradient=2", "uncertainty_gradient is 2.0"),
         ("crop_scale=0.2", "crop_scale is '0.2': give 2 values with commas between them."),
         ("crop_scale=0.9,0.2", "crop_scale is 0.9,0.2: give two shares of the image's area"),
         ("crop_scale=20,100", "crop_scale is 20,100"),
         ("tau.x=3", "tau.x is no setting, for tau has no keys: write tau=VALUE."),
-        ("loss_options=3", "loss_options is '3': set its keys one by one, loss_options.KEY=VALUE."),
+        ("loss_options=3", "loss_options is '3': set its keys one by one, loss_options.KEY=VALUE, or none of them."),
         ("loss_options.margins=1", "unknown option of a loss 'margins': did you mean 'margin'?"),
         ("loss_options.miner_options=3", "unknown option of a loss 'miner_options'"),
         ("loss_options.bins=20", "unknown option of the proxy_anchor loss 'bins'"),
         ("miner_options.epsilons=1", "unknown option of a miner 'epsilons': did you mean 'epsilon'?"),
         ("miner_options.generator=1", "unknown option of a miner 'generator'"),
         ("miner_options.epsilon=1", "unknown option of the proxy_anchor loss's miner 'epsilon'"),
-        ("loss_options.margin=x", "loss_options.margin is 'x': give a value of type float."),
+        ("loss_options.margin=x", "loss_options.margin is 'x': give a number."),
         ("validation_share=2", "validation_share is 2.0"),
         ("validation_folds=1", "validation_folds is 1: give at least 2."),
         ("validation_split=test", "choosing a model on the 'test' split would make its final score too good"),

@@ -94,6 +94,7 @@ def test_gradient_norms_are_those_of_all_parameters_of_a_group():
     [
         ({"level_clean": 1.0, "gradient_uncertainty": 1e-9, "gradient_semantic": 1.0}, "dead"),
         ({"level_clean": 9.0, "saturated_pairs": 0.9}, "saturated"),
+        ({"loss": 0.0, "gradient_semantic_embedding": 0.0}, r"no pair of images has taught anything (loss 0)"),
         ({"level_clean": 1.0, "level_deviation": 1e-5}, "collapsed"),
         ({"level_clean": 1.0, "loss_with_uncertainty": 7.4, "loss_without_uncertainty": 5.8}, "learns too fast"),
         ({"level_clean": 1.0, "loss_with_uncertainty": -7.0, "loss_without_uncertainty": -10.0}, "learns too fast"),

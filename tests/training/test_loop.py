@@ -477,7 +477,7 @@ def test_a_step_that_spoils_the_model_is_not_saved(cache, tmp_path, monkeypatch,
 def test_a_damaged_checkpoint_is_named(cache, tmp_path):
     run_of(small("epochs=1"), cache, tmp_path).go()
     RunFolder(tmp_path).checkpoint(LAST).write_bytes(b"broken off")
-    with pytest.raises(ValueError, match="last.pt cannot be continued from"):
+    with pytest.raises(ValueError, match=r"last.pt cannot be continued from \(it is damaged\): start anew"):
         run_of(small("epochs=1"), cache, tmp_path).go()
 
 

@@ -138,6 +138,13 @@ def is_of_uncertainty(part: str) -> bool:
     return part.startswith("embed_features.uncertainty")
 
 
+@pytest.mark.parametrize("change", [{"mixed_against": "all"}, {"mixed_labels": "sets"}])
+def test_what_would_teach_semantics_too_is_refused_where_uncertainty_alone_is_to_learn(change):
+    config = MixingConfig(mixing="mixup", mixed_teaches="uncertainty", **change)
+    with pytest.raises(ValueError, match="mixed images that teach uncertainty alone need a J of their own"):
+        run(some_batch(), config, loss="contrastive")
+
+
 def test_images_that_teach_uncertainty_alone_go_through_the_backbone_without_gradients():
     model, objective = Small(), Objective("contrastive", Introspective(), num_classes=CLASSES)
     learns = []

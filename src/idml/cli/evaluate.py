@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple
 import torch
 import typer
 from jaxtyping import Int
+from rich.table import Table
 from torch import Tensor
 
 from idml.atomic import writing
@@ -22,7 +23,7 @@ from idml.distances import Introspective
 from idml.evaluation.calibration import Calibration
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.judging import evaluate as judge
-from idml.evaluation.ood import ood_scores
+from idml.evaluation.ood import OodScores, ood_scores
 from idml.evaluation.report import write_report
 from idml.evaluation.scores import Scores, without_nan
 from idml.evaluation.seeds import compared
@@ -109,75 +110,117 @@ def evaluate(
         "seed": seed,
         "memory": _bytes(memory),
     }
-    place = chosen_device(device)
     with Stages(is_quiet=as_json) as stages:
-
-        def judged(path: Path) -> tuple[Embedded, Scores]:
-            embedded = moved(Embedded.load(path), place)
-            gallery = embedded.gallery
-            within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
-            stages.begin(str(path))
-            with told_of(path):
-                levels = embedded.changed_levels
-                scores = judge(
-                    embedded.embedding,
-                    embedded.labels,
-                    **within,
-                    **options,
-                    calibration=_calibration(path),
-                    changed_levels=levels,
-                    progress=stages.progress,
-                )
-            return embedded, scores
-
-        def judged_seed(path: Path, *, paired: Seed | None = None) -> Seed:
-            embedded, scores = judged(path)
-            seed = Seed(path, embedded.labels.cpu(), scores)
-            if paired is not None:
-                _check_pair(paired, seed)
-            return seed
-
+        judged = Judge(chosen_device(device), stages, options)
         if len(sources) > 1:
-            ours = [judged_seed(path) for path in sources]
-            theirs = [judged_seed(path, paired=seed) for path, seed in zip(against or [], ours, strict=False)]
-            comparison = compared(*([seed.scores for seed in side] for side in (ours, theirs)))
-            answer = {one.row.key: one.to_dict() for one in comparison}
-            written = [] if output is None else [_save(output / "comparison.json", answer)]
-            tables = [spreads_table(comparison)]
+            found = _of_seeds(judged, sources, against or [], output)
         else:
-            source = sources[0]
-            embedded, scores = judged(source)
-            answer, tables = scores.to_dict(), [scores_table(scores, title=str(source))]
-            detection = None
-            if train is not None and outside is not None:
-                train_set, outside_set = (
-                    moved(Embedded.load(path, needs_labels=False), place) for path in (train, outside)
-                )
-                detection = ood_scores(
-                    train_set.embedding,
-                    embedded.embedding,
-                    outside_set.embedding,
-                    train_labels=train_set.labels if by_class else None,
-                    memory=options["memory"],
-                )
-                answer["outside"] = without_nan(detection.to_dict())
-                tables.append(detection_table(detection))
-            folder = output or (source / EVALUATION if source.is_dir() else _beside(source))
-            written = [_save(folder / "scores.json", answer)]
+            found = _of_one(judged, sources[0], train, outside, by_class=by_class)
+            folder = output or (sources[0] / EVALUATION if sources[0].is_dir() else _beside(sources[0]))
+            found.remarks.append(_save(folder / "scores.json", found.answer))
             if report:
                 stages.begin("report")
-                root = images or _image_root(source, embedded)
-                title = f"Evaluation of {source.name}"
-                written += write_report(
-                    folder / "report.html", scores, embedded, title=title, image_root=root, outside=detection
-                )
-                written.append(f"wrote {folder / 'report.html'}: open it in a browser")
-        for table in tables:  # last, for all is safe by now, even if nobody reads on
+                found.remarks.extend(_report(folder / "report.html", sources[0], found, images))
+        for table in found.tables:  # last, for all is safe by now, even if nobody reads on
             stages.show(table)
-        for remark in written:
+        for remark in found.remarks:
             stages.say(remark)
     if as_json:
-        typer.echo(json.dumps(answer, allow_nan=False, indent=2))
+        typer.echo(json.dumps(found.answer, allow_nan=False, indent=2))
+
+
+class Found(NamedTuple):
+    """What is told of all sources; of a single one also what its report is made of."""
+
+    answer: dict[str, Any]
+    tables: list[Table]
+    remarks: list[str]
+    judged: tuple[Embedded, Scores] | None = None
+    detection: OodScores | None = None
+
+
+class Judge(NamedTuple):
+    """Scores of embeddings in a file, all with the same options."""
+
+    place: torch.device
+    stages: Stages
+    options: dict[str, Any]
+
+    def __call__(self, path: Path) -> tuple[Embedded, Scores]:
+        embedded = self.read(path)
+        gallery = embedded.gallery
+        within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
+        self.stages.begin(str(path))
+        with told_of(path):
+            _check_classes(embedded)
+            levels = embedded.changed_levels
+            scores = judge(
+                embedded.embedding,
+                embedded.labels,
+                **within,
+                **self.options,
+                calibration=_calibration(path),
+                changed_levels=levels,
+                progress=self.stages.progress,
+            )
+        return embedded, scores
+
+    def read(self, path: Path, *, needs_labels: bool = True) -> Embedded:
+        return moved(Embedded.load(path, needs_labels=needs_labels), self.place)
+
+
+def _of_seeds(judged: Judge, sources: list[Path], against: list[Path], output: Path | None) -> Found:
+    """Several seeds of one method, held against as many of another, if there are any."""
+
+    def seed_of(path: Path, *, paired: Seed | None = None) -> Seed:
+        embedded, scores = judged(path)
+        seed = Seed(path, embedded.labels.cpu(), scores)
+        if paired is not None:
+            _check_pair(paired, seed)
+        return seed
+
+    ours = [seed_of(path) for path in sources]
+    theirs = [seed_of(path, paired=seed) for path, seed in zip(against, ours, strict=False)]
+    comparison = compared(*([seed.scores for seed in side] for side in (ours, theirs)))
+    answer = {one.row.key: one.to_dict() for one in comparison}
+    remarks = [] if output is None else [_save(output / "comparison.json", answer)]
+    return Found(answer, [spreads_table(comparison)], remarks)
+
+
+def _of_one(judged: Judge, source: Path, train: Path | None, outside: Path | None, *, by_class: bool) -> Found:
+    """One source, and how it is told from images from elsewhere, if there are any."""
+    embedded, scores = judged(source)
+    answer, tables, detection = scores.to_dict(), [scores_table(scores, title=str(source))], None
+    if train is not None and outside is not None:
+        train_set, outside_set = (judged.read(path, needs_labels=False) for path in (train, outside))
+        detection = ood_scores(
+            train_set.embedding,
+            embedded.embedding,
+            outside_set.embedding,
+            train_labels=train_set.labels if by_class else None,
+            memory=judged.options["memory"],
+        )
+        answer["outside"] = without_nan(detection.to_dict())
+        tables.append(detection_table(detection))
+    return Found(answer, tables, [], (embedded, scores), detection)
+
+
+def _report(path: Path, source: Path, found: Found, images: Path | None) -> list[str]:
+    """Write the report; what there is to say about it."""
+    assert found.judged is not None
+    embedded, scores = found.judged
+    root = images or _image_root(source, embedded)
+    title = f"Evaluation of {source.name}"
+    remarks = write_report(path, scores, embedded, title=title, image_root=root, outside=found.detection)
+    return [*remarks, f"wrote {path}: open it in a browser"]
+
+
+def _check_classes(embedded: Embedded) -> None:
+    """Raise for a single class, by its name."""
+    numbers = embedded.labels.unique()
+    if embedded.class_names is not None and embedded.gallery is None and len(numbers) == 1:
+        name = embedded.class_names[int(numbers)]
+        raise ValueError(f"all {len(embedded.labels)} images are of one class, {name!r}: give at least two classes.")
 
 
 def _check_together(

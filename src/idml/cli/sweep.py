@@ -124,6 +124,7 @@ def sweep(
     from idml.sweeping.sweep import Plan
     from idml.sweeping.sweep import sweep as run
     from idml.sweeping.trial import run_trial
+    from idml.training.effects import no_effect
 
     _check_choice(over, validate, final=final)
     overs = [space.read_over(text) for text in over or []]
@@ -134,6 +135,8 @@ def sweep(
     if not bases:
         raise ValueError("there is nothing to train: name a recipe (`idml recipes` lists them), or give --arms FILE.")
     found = space.make_arms(bases, overs, trials=trials, seed=search_seed)
+    if idle := space.idle_in_all(found, _names(changes or [])):
+        typer.echo(f"warning: {no_effect(idle)}", err=True)
     if against is not None:
         _check_against(against, [arm.name for arm in found])
     if plot is not None:
@@ -190,9 +193,13 @@ def _check_choice(over: list[str] | None, validate: str | None, *, final: bool) 
 
 
 def _check_once(changes: Sequence[str], swept: Sequence[str]) -> None:
-    for name in (change.partition("=")[0].strip() for change in changes):
+    for name in _names(changes):
         if name in swept:
             raise ValueError(f"{name} is in --set and in --over: leave it out of one of them.")
+
+
+def _names(changes: Sequence[str]) -> list[str]:
+    return [change.partition("=")[0].strip() for change in changes]
 
 
 def _check_against(against: str, names: Sequence[str]) -> None:

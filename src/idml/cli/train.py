@@ -14,8 +14,9 @@ from rich.table import Table
 from idml.cli.devices import chosen_device
 from idml.cli.live import Live
 from idml.cli.progress import Stages
-from idml.recipes import recipe
+from idml.recipes import RECIPES, recipe
 from idml.training import distributed
+from idml.training.effects import no_effect
 
 DEFAULT = "photos"
 
@@ -50,6 +51,8 @@ def train(
     """
     from idml.training.loop import train as run
 
+    if name not in RECIPES and Path(name).exists():
+        raise ValueError(f"{name} is there, but no recipe: did you mean --data {name}?")
     if data is None:
         raise ValueError("--data is missing: give a folder with one folder of images a class, or a prepared cache.")
     config = recipe(name).with_changes(changes or [])
@@ -63,9 +66,7 @@ def train(
             cache = _cache(data, test_share, size=config.data.prepared_size, skip_bad=skip_bad, is_quiet=is_quiet)
         watch = Live(is_quiet=as_json)
         if idle:
-            watch.say(
-                f"warning: {', '.join(idle)} {'has' if len(idle) == 1 else 'have'} no effect beside these settings"
-            )
+            watch.say(f"warning: {no_effect(idle)}")
         try:
             scores = run(config, cache, folder, device=place, watch=watch, wandb=wandb)
         except KeyboardInterrupt:
@@ -85,11 +86,11 @@ def _cache(data: Path, test_share: float, *, size: int, skip_bad: bool, is_quiet
 
     More images, or others in a folder of the same name, make another cache: no run loses the one it began with.
     """
-    from idml.data.cache import META
+    from idml.data.cache import is_cache
     from idml.data.prepare import carry_out, planned
     from idml.data.sources.records import PHOTOGRAPH
 
-    if (data / META).exists():
+    if is_cache(data):
         if test_share:
             raise ValueError(f"{data} is prepared already, with its splits: give --test-share to `idml prepare`.")
         return data

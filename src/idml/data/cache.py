@@ -53,11 +53,10 @@ class Meta:
 
     @classmethod
     def read(cls, folder: Path) -> Meta:
-        path = folder / META
-        if not path.exists():
-            raise ValueError(f"{folder} holds no {META}, so it is no finished cache: make it with `idml prepare`.")
+        if not is_cache(folder):
+            raise ValueError(f"{folder} holds no finished cache: make one with `idml prepare`.")
         try:
-            stored: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            stored: dict[str, Any] = json.loads((folder / META).read_text(encoding="utf-8"))
             version = stored["format"]
             if version != FORMAT:
                 raise ValueError(f"{folder} has format {version}, and this idml reads {FORMAT}: prepare it again.")
@@ -195,8 +194,8 @@ def warning_about(cache: Cache, size: int) -> str | None:
 
 
 def is_cache(folder: Path) -> bool:
-    """Whether a finished cache is there, whole or damaged."""
-    return (folder / META).is_file()
+    """Whether a finished cache is there, whole or damaged; a meta.json alone may be of another program."""
+    return (folder / META).is_file() and any((folder / name).is_file() for name in (PIXELS, INDEX))
 
 
 def named(names: Sequence[str], *, what: str = "image", shown: int = 5) -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from idml.atomic import writing
 from idml.data.cache import CHANNELS, PIXELS
 from idml.data.decoder import Decoded
+from idml.locking import lock
 from idml.progress import Progress, followed
 
 JOURNAL = "journal.jsonl"
@@ -49,7 +50,10 @@ class Journal:
         self.folder, self._identities = folder, identities
         with ExitStack() as files:  # closed again if anything goes wrong before all is ready
             self._pixels = files.enter_context((folder / PIXELS).open("ab"))
-            _lock(self._pixels.fileno(), folder)
+            if not lock(self._pixels.fileno(), wait=False):
+                raise ValueError(
+                    f"another `idml prepare` is writing to {folder}: wait for it, or choose another folder."
+                )
             self.lines = self._intact(options, keep_problems=keep_problems, progress=progress)
             self.length = sum(line.length for line in self.lines)
             self._pixels.truncate(self.length)
@@ -101,17 +105,3 @@ class Journal:
             except json.JSONDecodeError:  # where writing was interrupted
                 break
         return [Line(*entry) for entry in entries[1:]] if entries[:1] == [options] else []
-
-
-def _lock(file: int, folder: Path) -> None:
-    """Two runs must not write to one folder; where the system has no such locks, nothing holds them apart."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ValueError(
-            f"another `idml prepare` is writing to {folder}: wait for it, or choose another folder."
-        ) from None

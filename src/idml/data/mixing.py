@@ -20,6 +20,8 @@ from idml.data.batches import check_between, check_images, in_float, sent, unifo
 from idml.errors import unknown_name
 from idml.labels import Labels, as_members, as_shares, check_class_numbers, check_labels
 
+LEAST_CONCENTRATION = 0.01  # of Beta(a, a): with less, float32 takes a share of 0 or 1 for one of a half
+
 
 @dataclass(frozen=True, eq=False)
 class Mixing:
@@ -112,8 +114,8 @@ def draw_mixing(
         raise ValueError(f"a mixing of {images} images: give at least 1.")
     if together < 1 or images % together:
         raise ValueError(f"{images} images do not divide into groups of {together}: change one of them.")
-    if not 0 < concentration < float("inf"):
-        raise ValueError(f"concentration is {concentration}: Beta(a, a) needs a above 0.")
+    if not LEAST_CONCENTRATION <= concentration < float("inf"):
+        raise ValueError(f"concentration is {concentration}: give at least {LEAST_CONCENTRATION}, for Beta(a, a).")
     source = generator.device if generator is not None else torch.device(device or "cpu")
     groups = torch.randperm(images // together, generator=generator, device=source)
     partner = (groups[:, None] * together + torch.arange(together, device=source)).reshape(-1)

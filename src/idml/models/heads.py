@@ -22,6 +22,7 @@ from idml.errors import unknown_name
 from idml.numerics.precision import full_precision, wide
 
 UncertaintyKind = Literal["learned", "random", "common"]
+NO_LEVEL_YET = -1.0  # of a common level, before the first batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +69,8 @@ class UncertaintyHead(nn.Module):
         self._starts_at = form.starting_level
         if form.starts_equal and form.starting_level is not None:
             self._start_equal(form.starting_level)
-        self.register_buffer("_common_level", None, persistent=False)
+        if form.kind == "common":
+            self.register_buffer("common_level", torch.tensor(NO_LEVEL_YET))
 
     def forward(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:
         if self.form.kind == "random":
@@ -82,9 +84,9 @@ class UncertaintyHead(nn.Module):
     def _at_common_level(self, uncertainty: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
         level = torch.linalg.vector_norm(uncertainty, dim=1).mean()
         if self.training:
-            self._common_level = level.detach()
-        elif self._common_level is not None:
-            level = self._common_level
+            self.common_level = level.detach().to(self.common_level.dtype)
+        else:
+            level = torch.where(self.common_level == NO_LEVEL_YET, level, self.common_level)
         return nn.functional.normalize(uncertainty) * level
 
     def _drawn(self, feature: Float[Tensor, "n f"]) -> Float[Tensor, "n e"]:

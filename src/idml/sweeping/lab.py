@@ -11,13 +11,14 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from idml.evaluation.scores import without_nan
-from idml.training.config import Config, without_idle
+from idml.locking import lock
+from idml.training.config import Config
+from idml.training.effects import without_idle
 
 Line = dict[str, Any]
 
@@ -61,7 +62,7 @@ class Lab:
         text = json.dumps(without_nan({"arm": line["arm"], **line}), allow_nan=False).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a+b") as file:
-            _lock(file)
+            lock(file.fileno(), wait=True)  # two sweeps may share a log
             file.seek(0)
             data = file.read()
             tail = data[data.rfind(b"\n") + 1 :]
@@ -159,11 +160,3 @@ def _is_torn(tail: bytes) -> bool:
     """Whether this is the beginning of a line, and not the whole."""
     is_ours = tail.startswith(BEGINNING) or BEGINNING.startswith(tail)
     return bool(tail) and is_ours and _read(tail) is None
-
-
-def _lock(file: BinaryIO) -> None:
-    """Two sweeps may share a log; where the system has no such locks, nothing holds them apart."""
-    with suppress(ImportError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed

@@ -19,6 +19,7 @@ import numpy as np
 from idml.recipes import recipe
 from idml.sweeping.lab import name_of_weights, stored
 from idml.training.config import Config, read_setting
+from idml.training.effects import no_effect
 
 LOG_FROM = 10.0  # a range whose end is so many times its start is drawn log-uniformly
 DIGITS = 4  # of numbers that are drawn, so that their names can be typed
@@ -180,7 +181,7 @@ def arms_of_file(path: Path | str, changes: Sequence[str], *, validation: Mappin
             check_changes([*changes, *own])
             arm = replace(_arm(name, base, [*changes, *own], validation), seeds=seeds)
             for other in found.values():
-                if other.name == name or other.config == arm.config:
+                if other.name == name or other.config.effective == arm.config.effective:
                     raise ValueError(f"arm {name!r} is there already, as {other.name!r}: leave one of them out.")
         except ValueError as mistake:
             raise ValueError(f"{path}, line {number}: {mistake}") from None
@@ -209,7 +210,14 @@ def make_arms(bases: Sequence[Arm], overs: Sequence[Over], *, trials: int | None
             name = " ".join([base.name, *words] if len(bases) > 1 or not words else words)
             config = _changed(base.config, values)
             found.append(Arm(name=name, config=config, base=base.name, values=values, seeds=base.seeds))
+    if idle := idle_in_all(found, [over.name for over in overs]):
+        raise ValueError(f"{no_effect(idle)}, and every value would score the same: leave it out of --over.")
     return _distinct(found)
+
+
+def idle_in_all(arms: Sequence[Arm], names: Iterable[str]) -> list[str]:
+    """Of these settings those that have an effect on none of the arms."""
+    return [name for name in names if all(arm.config.idle([name]) for arm in arms)]
 
 
 def _arm(name: str, base: str, changes: Sequence[str], validation: Mapping[str, Any]) -> Arm:
@@ -270,7 +278,7 @@ def _changed(config: Config, values: Mapping[str, str]) -> Config:
 
 
 def _distinct(arms: Sequence[Arm]) -> list[Arm]:
-    """Each config once, under its first name."""
+    """Each config once, under its first name. Settings without effect make other arms, which share their runs."""
     by_name: dict[str, Arm] = {}
     by_config: dict[str, Arm] = {}
     for arm in arms:

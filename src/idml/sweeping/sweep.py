@@ -135,7 +135,7 @@ def sweep(
             # read again, for another sweep may share the log
             if run.identity not in is_open or run.identity in _done(plan, lab, halting, retry=retry):
                 continue
-            finished = [line["epochs"] for line in plan.lines(lab) if _is_comparable(line, run)]
+            finished = [line["epochs"] for line in _known(plan, lab).values() if _is_comparable(line, run)]
             outcome, is_full = _outcome(
                 plan, run, finished, trial, workshop, device, halting, watch.run(run.arm, run.seed)
             )
@@ -150,10 +150,15 @@ def sweep(
     return plan.lines(lab)
 
 
+def _known(plan: Plan, lab: Lab) -> dict[str, Line]:
+    """The runs of the plan that the log has, each once: arms that differ without effect share theirs."""
+    known = lab.latest()
+    return {run.identity: known[run.identity] for run in plan.runs if run.identity in known}
+
+
 def _done(plan: Plan, lab: Lab, halting: Halting, *, retry: bool) -> set[str]:
     """Identities of the runs that need not be run."""
-    known = lab.latest()
-    lines = {run.identity: known[run.identity] for run in plan.runs if run.identity in known}
+    lines = _known(plan, lab)
     is_again = {
         name: retry and bool(line["error"] or (line["stopped"] and not halting.share)) for name, line in lines.items()
     }

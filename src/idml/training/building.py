@@ -10,6 +10,7 @@ from torch import Tensor
 
 from idml.data.cache import Cache
 from idml.data.splits import FEWEST_CLASSES, GALLERY, QUERY, TEST, TRAIN, Fold, held_out_classes
+from idml.losses import LOSSES
 from idml.models.embedder import Embedder
 from idml.objective import Objective
 from idml.training.config import Config
@@ -22,8 +23,13 @@ def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tens
     if len(classes) < FEWEST_CLASSES:
         named = ", ".join(repr(cache.class_names[number]) for number in classes)
         raise ValueError(
-            f"all training images in {cache.folder} are of one class, {named}: add others, a folder each, for a model "
-            "learns to tell classes apart."
+            f"all training images of {cache.meta.place} are of one class, {named}: add others, a folder each, for a "
+            "model learns to tell classes apart."
+        )
+    if not LOSSES[config.objective.loss].proxies and cache.labels[rows].unique(return_counts=True)[1].max() < 2:
+        raise ValueError(
+            f"no training class of {cache.meta.place} has two images, and {config.objective.loss} compares images of a "
+            "class: add images, or take a loss with proxies (loss=proxy_anchor)."
         )
     if not data.holds_out:
         return rows, rows[:0]
@@ -33,6 +39,16 @@ def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tens
     rows, held_out = held_out_classes(rows, cache.labels[rows], share=share, seed=data.validation_seed)  # pyright: ignore[reportArgumentType]
     check_can_be_scored("validation", cache.labels[held_out])
     return rows, held_out
+
+
+def warning_about_batches(config: Config) -> str | None:
+    """Why a loss may find little to compare in a batch, if it may."""
+    if config.data.per_class is not None or LOSSES[config.objective.loss].proxies:
+        return None
+    return (
+        f"{config.objective.loss} compares images of a class, and per_class is none: batches of images at random may "
+        "hold few of one class. Set per_class=4"
+    )
 
 
 def scored_rows(cache: Cache) -> tuple[Int[Tensor, " t"], Int[Tensor, " g"] | None] | None:

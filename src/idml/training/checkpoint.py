@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 
 from idml.atomic import writing
+from idml.errors import first_line
 from idml.training import distributed
 
 LAST, BEST = "last.pt", "best.pt"
@@ -52,11 +53,17 @@ def load(path: Path, parts: Mapping[str, Part], *, device: torch.device) -> Plac
     """Put everything back where it was; no code in the file is run."""
     try:
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    except torch.OutOfMemoryError:
+        raise
+    except (pickle.UnpicklingError, RuntimeError, LookupError, EOFError, ValueError):  # whatever its bytes look like
+        raise _useless(path, "it is damaged") from None
+    try:
         for name, part in parts.items():
             part.load_state_dict(state[name])
         return Place(**state["place"])
-    except (pickle.UnpicklingError, RuntimeError, LookupError, EOFError, TypeError, ValueError) as error:
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ValueError(
-            f"{path} cannot be continued from ({reason}): start anew in another folder, or delete it."
-        ) from None
+    except (RuntimeError, LookupError, TypeError, ValueError) as error:
+        raise _useless(path, first_line(error)) from None
+
+
+def _useless(path: Path, reason: str) -> ValueError:
+    return ValueError(f"{path} cannot be continued from ({reason}): start anew in another folder, or delete it.")

@@ -13,8 +13,9 @@ from typing import Any
 
 from idml.errors import unknown_name
 from idml.losses import LOSSES
+from idml.training import effects
 from idml.training.parts import DataConfig, MixingConfig, ModelConfig, ObjectiveConfig, OptimiserConfig, RunConfig
-from idml.training.reading import check_choices, read, read_option, split_change
+from idml.training.reading import OPTIONS, check_choices, lacked_options, read, read_option, split_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,26 +46,16 @@ class Config:
             self._check_that_mixed_images_can_teach_uncertainty_alone()
 
     def _check_that_mixed_images_can_teach_uncertainty_alone(self) -> None:
-        mixing, or_else = self.mixing, "or mixed_teaches=all"
-        if mixing.mixed_labels != "loss_shares":
-            raise ValueError(
-                f"mixed_labels is {mixing.mixed_labels}, and mixed images that teach uncertainty alone need a J of "
-                f"their own: set mixed_labels=loss_shares, {or_else}."
-            )
-        if mixing.mixed_against == "all":
-            raise ValueError(
-                "mixed_against is all, and mixed images that teach uncertainty alone need a J of their own: set it to "
-                f"mixed or originals, {or_else}."
-            )
+        self.mixing.check_teaching_alone()
         if self.model.uncertainty == "random":
             raise ValueError(
                 "uncertainty is random, which learns nothing, and mixed images are to teach it alone: set mixing=none, "
-                f"{or_else}."
+                "or mixed_teaches=all."
             )
-        if mixing.mixing != "features" and not self.model.frozen_batch_norm:
+        if self.mixing.mixing != "features" and not self.model.frozen_batch_norm:
             raise ValueError(
                 "frozen_batch_norm is false, and mixed images that teach uncertainty alone would be normalised apart "
-                f"from originals: set frozen_batch_norm=true, mixing=features, {or_else}."
+                "from originals: set frozen_batch_norm=true, mixing=features, or mixed_teaches=all."
             )
 
     def with_changes(self, changes: Iterable[str] | Mapping[str, Any]) -> Config:
@@ -82,7 +73,21 @@ class Config:
             if key:  # inside a leaf that is a dict: loss_options.margin=0.2
                 value = {**leaves.get(leaf, getattr(getattr(self, place), leaf)), key: value}
             leaves[leaf] = value
+        self._check_options_of_another_loss(changed.get("objective", {}))
         return replace(self, **{place: replace(getattr(self, place), **leaves) for place, leaves in changed.items()})
+
+    def _check_options_of_another_loss(self, changed: Mapping[str, Any]) -> None:
+        loss = changed.get("loss")
+        if loss not in LOSSES:
+            return
+        for leaf in OPTIONS:
+            before = getattr(self.objective, leaf)
+            left = [name for name in lacked_options(leaf, loss, changed.get(leaf, before)) if name in before]
+            if left:
+                raise ValueError(
+                    f"{leaf}.{left[0]} is set for {self.objective.loss}, and {loss} has none: give {leaf}=none, "
+                    "and after it what is to be set."
+                )
 
     def leaf(self, name: str) -> Any:
         """The value of a setting, or of a key in it, which is None where it is not set.
@@ -100,18 +105,21 @@ class Config:
         >>> Config().with_changes(["introspective=false", "mixing=none"]).idle(["tau", "lr", "mixing"])
         ['tau']
         """
-        places = {name: _located(name)[:2] for name in names}
-        known = _idle(self.to_dict())
-        return [name for name, (part, leaf) in places.items() if leaf in known.get(part, ())]
+        leaves = {name: _located(name)[1] for name in names}
+        known = effects.idle(self.to_dict())
+        return [name for name, leaf in leaves.items() if leaf in known]
+
+    @property
+    def effective(self) -> Config:
+        """The same run, by settings alone that have an effect: others have their default values."""
+        return Config.from_dict(effects.without_idle(self.to_dict(), Config().to_dict()))
 
     def plain(self) -> Config:
         """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images.
 
         What would concern these has its default value, so that variants of a run share one baseline.
         """
-        values = self.to_dict()
-        values["objective"]["introspective"], values["mixing"]["mixing"] = False, "none"
-        return Config.from_dict(without_idle(values, Config().to_dict()))
+        return self.with_changes({"introspective": False, "mixing": "none"}).effective
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -150,48 +158,6 @@ def read_setting(name: str, value: Any) -> Any:
     return read_option(name, key, value) if key else read(name, value, typing.get_type_hints(PARTS[place])[leaf])
 
 
-def without_idle(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A config as a dict, where leaves that have no effect, without uncertainty that learns or mixed images, are the
-    defaults.
-    """
-    idle, found = _idle(values), {}
-    for part, leaves in values.items():
-        known = defaults.get(part, {})
-        found[part] = {**leaves, **{name: known[name] for name in idle.get(part, ()) if name in known}}
-    return found
-
-
-def _idle(values: Mapping[str, Any]) -> dict[str, Iterable[str]]:
-    """Leaves that have no effect beside the others, by the part of the config that they are in."""
-    idle: dict[str, Iterable[str]] = {}
-    if not values["objective"]["introspective"]:
-        idle["model"] = [name for name in values["model"] if name.startswith("uncertainty")]
-        idle["objective"] = set(values["objective"]) - {"loss", "loss_options", "miner_options", "introspective"}
-        idle["optimiser"] = ["uncertainty_factor"]
-    elif values["model"].get("uncertainty") == "random":
-        idle["model"] = ["uncertainty_normalise", "uncertainty_gradient", "uncertainty_starts_equal"]
-        idle["objective"] = [] if values["objective"].get("learn_proxy_uncertainty") else ["taught_by"]
-        idle["optimiser"] = ["uncertainty_factor"]
-    loss = LOSSES.get(values["objective"]["loss"])
-    of_mixing = _idle_mixing(values["mixing"], has_proxies=loss is not None and loss.proxies)
-    idle["mixing"] = of_mixing if values["objective"]["introspective"] else of_mixing | {"mixed_teaches"}
-    return idle
-
-
-def _idle_mixing(values: Mapping[str, Any], *, has_proxies: bool) -> set[str]:
-    """Of the settings of mixed images those that have no effect beside the others."""
-    if values["mixing"] == "none":
-        return set(values) - {"mixing"}
-    idle = set() if values["mixed_labels"] == "sets" else {"smallest_share"}
-    if values["mixed_labels"] in ("sets", "shares"):
-        idle.add("partner_negatives")
-    if values["mixed_labels"] != "loss_shares":
-        return idle | {"mixed_against", "mixed_weight"}
-    if values["mixed_against"] == "all":
-        return idle | {"mixed_weight"}
-    return idle | {"mixed_against"} if has_proxies else idle  # they are what mixed images are compared with
-
-
 def _located(name: str) -> tuple[str, str, str]:
     """Part, leaf and key of a setting: "objective", "loss_options" and "margin"; the key of most is ""."""
     leaf, _, key = name.partition(".")
@@ -200,6 +166,9 @@ def _located(name: str) -> tuple[str, str, str]:
             if key and typing.get_origin(typing.get_type_hints(kind)[leaf]) is not dict:
                 raise ValueError(f"{name} is no setting, for {leaf} has no keys: write {leaf}=VALUE.")
             return place, leaf, key
+    for options, (_, known_to) in OPTIONS.items():
+        if any(leaf in known_to(loss) for loss in LOSSES):
+            raise ValueError(f"{leaf} is one of the {options}: write {options}.{leaf}=VALUE.")
     raise unknown_name("setting", leaf, [known.name for kind in PARTS.values() for known in fields(kind)])
 
 

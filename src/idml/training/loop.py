@@ -24,7 +24,12 @@ from idml.errors import NotFiniteError
 from idml.evaluation.judging import evaluate
 from idml.training import checkpoint, distributed, health
 from idml.training.averaging import Average
-from idml.training.building import build_objective, scored_rows, training_and_validation_rows
+from idml.training.building import (
+    build_objective,
+    scored_rows,
+    training_and_validation_rows,
+    warning_about_batches,
+)
 from idml.training.checkpoint import BEST, LAST, Part, Place
 from idml.training.config import Config
 from idml.training.embedding import embed_all, embed_images
@@ -62,8 +67,9 @@ def train(
     watch = watch or Silent()
     cache = cache if isinstance(cache, Cache) else Cache.open(cache)
     scored_rows(cache)  # raises now what would fail after training
-    if (remark := warning_about(cache, config.data.prepared_size)) is not None:
-        watch.say(f"warning: {remark}")
+    for remark in (warning_about(cache, config.data.prepared_size), warning_about_batches(config)):
+        if remark is not None:
+            watch.say(f"warning: {remark}")
     with distributed.process_group(torch.device(device)) as place_of_work:
         where, workshop = RunFolder(folder), Workshop()
         run = Run(config, cache, place_of_work, workshop, watch=watch, folder=where, pixels_memory=pixels_memory)
@@ -282,7 +288,8 @@ class Run:
     def _diverged(self, loss: str, place: Place) -> ValueError:
         last = None if self.folder is None else self.folder.checkpoint(LAST)
         kept = f" {last} is from before." if last is not None and last.exists() else ""
-        remedy = f"lower lr ({self.config.optimiser.lr:g}), or use precision=float32"
+        remedy = f"lower lr ({self.config.optimiser.lr:g})"
+        remedy += "" if self.config.run.precision == "float32" else ", or use precision=float32"
         return ValueError(f"the loss is {loss} in epoch {place.epoch + 1}: {remedy}.{kept}")
 
     @torch.no_grad()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from idml.data.batches import check_between
+from idml.data.mixing import LEAST_CONCENTRATION
 from idml.data.splits import check_validation_split
 from idml.distances import Introspective
 from idml.errors import unknown_name
@@ -90,10 +91,10 @@ class ModelConfig:
     backbone: any of timm's; resnet50_v1, with strides where the first ResNets have them; or efficientnet_lite0, whose
     weights come with a package.
     weights: "pretrained", a file, or none.
-    pooling: of the last feature map.
+    pooling: of the last feature map; "class_token" for transformers that have one.
     dim: of the semantic embedding.
     uncertainty_dim: of the uncertainty embedding, where there is one.
-    frozen_batch_norm: statistics and parameters of batch-norm stay as they are.
+    frozen_batch_norm: statistics of batch-norm stay as they are; its scale and shift are learned.
     frozen_layers: of the backbone, not trained: conv1,bn1,layer1 of a ResNet.
     semantic_normalise: LayerNorm, without parameters, on what the semantic layer sees.
     uncertainty: "random" is a control that learns nothing: directions, and lengths around uncertainty_level, drawn anew
@@ -106,7 +107,7 @@ class ModelConfig:
 
     backbone: str = "resnet50"
     weights: str | None = "pretrained"
-    pooling: Literal["average", "max", "average_max", "gem"] = "average_max"
+    pooling: Literal["average", "max", "average_max", "gem", "class_token"] = "average_max"
     dim: int = 512
     uncertainty_dim: int = 512
     frozen_batch_norm: bool = True
@@ -228,11 +229,21 @@ class MixingConfig:
     def __post_init__(self):
         check_at_least(self, 0, "mixed_weight")
         check_between("smallest_share", self.smallest_share, 0.0, 1.0)
-        check_above_0(self, "concentration")
+        check_at_least(self, LEAST_CONCENTRATION, "concentration")
         if self.mixing == "features" and self.mixed_from == "others":
             raise ValueError(
                 "mixed_from=others has images of its own, and mixing=features none: choose mixup, or the batch."
             )
+
+    def check_teaching_alone(self) -> None:
+        """Raise where what mixed images add to the loss cannot be kept from semantic embeddings."""
+        told = "and mixed images that teach uncertainty alone need a J of their own"
+        if self.mixed_labels != "loss_shares":
+            raise ValueError(
+                f"mixed_labels is {self.mixed_labels}, {told}: set mixed_labels=loss_shares, or mixed_teaches=all."
+            )
+        if self.mixed_against == "all":
+            raise ValueError(f"mixed_against is all, {told}: set it to mixed or originals, or mixed_teaches=all.")
 
 
 @dataclass(frozen=True, kw_only=True)

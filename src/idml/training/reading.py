@@ -57,8 +57,10 @@ def read(name: str, value: Any, kind: Any) -> Any:
             raise ValueError(f"{name} is {value!r}: give {len(options)} values with commas between them.")
         return tuple(read(name, part, option) for part, option in zip(parts, options, strict=True))
     if origin is dict:
+        if value == "none":
+            return {}
         if not isinstance(value, dict):
-            raise ValueError(f"{name} is {value!r}: set its keys one by one, {name}.KEY=VALUE.")
+            raise ValueError(f"{name} is {value!r}: set its keys one by one, {name}.KEY=VALUE, or none of them.")
         return {key: read_option(f"{name}.{key}", key, part) for key, part in value.items()}
     if kind is bool and isinstance(value, str):
         if value.lower() not in WORDS:
@@ -69,7 +71,7 @@ def read(name: str, value: Any, kind: Any) -> Any:
     except (TypeError, ValueError, OverflowError):
         found = None
     if found is None or not (kind is str or isinstance(value, str) or found == value):
-        raise ValueError(f"{name} is {value!r}: give a value of type {kind.__name__}.")
+        raise ValueError(f"{name} is {value!r}: give a {NAMES_OF_TYPES[kind]}.")
     return found
 
 
@@ -79,7 +81,7 @@ def written(value: Any) -> str:
     >>> written((0.16, 1.0)), written(None), written(True), written(())
     ('0.16,1', 'none', 'true', 'none')
     """
-    if value is None or value == ():
+    if value is None or value in ((), {}):
         return "none"
     if isinstance(value, tuple):
         return ",".join(written(part) for part in value)
@@ -153,13 +155,22 @@ def option_defaults(leaf: str, loss: str) -> dict[str, Any]:
 OPTIONS = {"loss_options": ("loss", options_of), "miner_options": ("miner", miner_options_of)}
 
 
+def lacked_options(leaf: str, loss: str, names: Iterable[str]) -> list[str]:
+    """Of these options those that this loss, or its miner, does not have.
+
+    >>> lacked_options("loss_options", "triplet", ["negative_margin", "margin"])
+    ['negative_margin']
+    """
+    known = OPTIONS[leaf][1](loss)
+    return [name for name in names if name not in known]
+
+
 def check_options(loss: str, leaf: str, names: Iterable[str]) -> None:
     """Raise for an option that this loss, or its miner, does not have."""
     called, known = OPTIONS[leaf]
-    for name in names:
-        if name not in known(loss):
-            kind = f"option of the {loss} loss" + ("" if called == "loss" else f"'s {called}")
-            raise unknown_name(kind, name, known(loss))
+    for name in lacked_options(leaf, loss, names):
+        kind = f"option of the {loss} loss" + ("" if called == "loss" else f"'s {called}")
+        raise unknown_name(kind, name, known(loss))
 
 
 def check_choices(part: Any) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -56,16 +57,9 @@ def loss_and_gradients(
     """
     alone = _teach_uncertainty_alone(objective, mixing)
     number = len(batch.images)
-    still = _still_features(network, batch.mixed.split(chunk or number)) if alone and batch.mixed is not None else None
-    images = batch.images if batch.mixed is None or alone else torch.cat([batch.images, batch.mixed])
-    parts = images.split(chunk or len(images))
-    features = network.features(images) if len(parts) == 1 else _still_features(network, parts).requires_grad_()
-    beside = _mixed_features(features.detach() if alone else features, batch) if still is None else still
-    embedding = network.embed_features(features if beside is None else torch.cat([features, beside]))
-    learning = number if alone else len(embedding)
-    noted: list[Tensor] = []
-    if embedding.semantic.requires_grad:
-        embedding.semantic.register_hook(lambda grad: noted.append(grad[:learning].detach().norm(dim=1).mean()))
+    features, replay = _features(network, batch, chunk=chunk, mixed_are_still=alone)
+    embedding = network.embed_features(features)
+    norms = _norms_of_gradients(embedding.semantic)
     original = gathered(embedding[:number])
     mixed = gathered(embedding[number:]) if len(embedding) > number else None
     noisy = with_noise(original, noise, generator=generator)
@@ -76,9 +70,9 @@ def loss_and_gradients(
         assert every.uncertainty is not None
         loss = loss + level_prior * every.uncertainty.square().sum(dim=1).mean()
     (loss * scale).backward()
-    if len(parts) > 1:
-        _replay(network, parts, features)
-    norm = noted[0] / scale if noted else loss.new_zeros(())
+    replay()
+    learning = number if alone else len(embedding)
+    norm = norms[0][:learning].mean() / scale if norms else loss.new_zeros(())
     return Step(loss.detach(), _detached(original), None if mixed is None else _detached(mixed), norm)
 
 
@@ -137,7 +131,38 @@ def loss_of(
 
 def _teach_uncertainty_alone(objective: Objective, config: MixingConfig) -> bool:
     """Whether that is all that learns of mixed images, if there is any."""
-    return config.mixed_teaches == "uncertainty" and objective.is_introspective
+    is_asked = config.mixed_teaches == "uncertainty" and objective.is_introspective
+    if is_asked:
+        config.check_teaching_alone()
+    return is_asked
+
+
+def _features(
+    network: Network, batch: Batch, *, chunk: int | None, mixed_are_still: bool
+) -> tuple[Float[Tensor, "n f"], Callable[[], None]]:
+    """Of the originals and then of mixed images, and what is left to do when these have their gradients.
+
+    mixed_are_still: the backbone does not learn from mixed images.
+    """
+    images, beside = batch.images, []
+    if batch.mixed is not None and mixed_are_still:
+        beside = [_still_features(network, batch.mixed.split(chunk or len(batch.mixed)))]
+    elif batch.mixed is not None:
+        images = torch.cat([batch.images, batch.mixed])
+    parts = images.split(chunk or len(images))
+    if len(parts) == 1:
+        features, replay = network.features(images), _nothing
+    else:
+        features = _still_features(network, parts).requires_grad_()
+        replay = partial(_replay, network, parts, features)
+    if batch.mixing is not None and batch.mixed is None:
+        mixed_from = features.detach() if mixed_are_still else features
+        beside = [own_share(batch.mixing.mix(gathered_features(mixed_from)))]
+    return torch.cat([features, *beside]) if beside else features, replay
+
+
+def _nothing() -> None:
+    """What is left to do after a single pass."""
 
 
 @torch.no_grad()
@@ -149,13 +174,6 @@ def _still_features(network: Network, parts: Sequence[Tensor]) -> Float[Tensor, 
     return torch.cat([network.features(part) for part in parts])
 
 
-def _mixed_features(features: Float[Tensor, "n f"], batch: Batch) -> Float[Tensor, "n f"] | None:
-    """The features, mixed, where images were not mixed themselves; None where they were, or nothing is."""
-    if batch.mixing is None or batch.mixed is not None:
-        return None
-    return own_share(batch.mixing.mix(gathered_features(features)))
-
-
 def _replay(network: Network, parts: Sequence[Tensor], features: Float[Tensor, "n f"]) -> None:
     """Go through the backbone again, part by part, and hand each the gradient that its features received."""
     if features.grad is None:
@@ -164,6 +182,14 @@ def _replay(network: Network, parts: Sequence[Tensor], features: Float[Tensor, "
         again = network.features(part)
         if again.requires_grad:  # not while only the heads are trained
             torch.autograd.backward(again, gradient.to(again.dtype))
+
+
+def _norms_of_gradients(rows: Float[Tensor, "n d"]) -> list[Float[Tensor, " n"]]:
+    """Empty; holds, when the rows have their gradient, the norm of each of them."""
+    noted: list[Tensor] = []
+    if rows.requires_grad:
+        rows.register_hook(lambda gradient: noted.append(gradient.detach().norm(dim=1)))
+    return noted
 
 
 def _detached(embedding: Embedding) -> Embedding:

@@ -39,8 +39,11 @@ def find_source(place: Path, *, kind: str | None = None) -> str:
         raise ValueError(f"{place} is no dataset that is known: give a .csv or .tar, or a folder.")
     if any(is_image(path) for path in place.iterdir()):
         raise ValueError(f"{place} holds images, and no folders of them: put those of each class into one of its own.")
+    wanted = "give a folder with one folder of images a class"
+    if not any(path.is_file() for path in place.rglob("*")):
+        raise ValueError(f"{place} is empty: {wanted}.")
     kinds = ", ".join(SOURCES)
     raise ValueError(
-        f"{place} holds no dataset that is known ({kinds}): give a folder with one folder of images a class, or tell "
-        "with --kind what it is, and hear what is missing."
+        f"{place} holds no dataset that is known ({kinds}): {wanted}, or tell `idml prepare` with --kind what it is, "
+        "and hear what is missing."
     )

@@ -7,7 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from idml.data.cache import META, Cache
+from idml.data.cache import Cache, is_cache
 from idml.evaluation.report.elements import readable
 
 LONGEST_SIDE = 128  # pixels
@@ -25,7 +25,7 @@ class Pictures:
     def __init__(self, root: Path | None = None):
         self.root = Path() if root is None else Path(root)
         self._thumbnails: dict[str, str | None] = {}
-        self._cache = Cache.open(self.root) if (self.root / META).exists() else None
+        self._cache = Cache.open(self.root) if is_cache(self.root) else None
         self._rows = {} if self._cache is None else {name: row for row, name in enumerate(self._cache.names)}
 
     def thumbnail(self, path: str) -> str | None:
