@@ -185,6 +185,9 @@ def batches(features: Features, config: Config, epoch: int, generator: torch.Gen
         images, labels = crops(some), features.labels[some]
         if config.mixing.mixing == "none":
             yield Batch(images, None, labels, None)
+        elif config.mixing.mixing == "features":
+            mixing = draw_mixing(len(some), concentration=config.mixing.concentration, generator=generator)
+            yield Batch(images, None, labels, mixing)
         elif config.mixing.mixed_from == "batch":
             yield Batch(images, *_mixed(features, some, int(torch.randint(len(SHARES), (1,), generator=generator))))
         else:

@@ -7,13 +7,17 @@ from statistics import mean
 
 import pytest
 
-from idml.paper.rows import COMPARED, both_against, by_loss, final_lines
+from idml.evaluation.intervals import over_seeds
+from idml.paper.rows import COMPARED, TITLES, by_loss, final_lines, held_against
 from idml.paper.tables import final_tables
 from idml.sweeping.lab import Lab, Line
+from idml.sweeping.summary import named_score
 
 ROOT = Path(__file__).parents[2]
 RESULTS, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "README.md"))
-LINES, SWAPPED = (Lab(ROOT / "results" / f"cub-{name}.jsonl").lines() for name in ("final", "swapped"))
+LINES, SWAPPED, OTHER_FORMS = (
+    Lab(ROOT / "results" / f"cub-{name}.jsonl").lines() for name in ("final", "swapped", "final-other-forms")
+)
 NAMES = {
     "FastAP": "fast_ap",
     "multi-similarity": "multi_similarity",
@@ -44,7 +48,7 @@ def retrieval(loss: str, lines: Sequence[Line] = LINES) -> list[float]:
 
 def gained(loss: str, lines: Sequence[Line] = LINES) -> list[tuple[float, bool]]:
     """What both parts gain over plain, in points of R@1 and MAP@R, and whether that is outside the noise."""
-    both = both_against("plain", loss, by_loss(final_lines(lines))[0][loss])
+    both = held_against("plain", loss, by_loss(final_lines(lines))[0][loss])
     assert both is not None
     differences = [both.differences[score] for score in COMPARED]
     return [(100 * difference.mean, not difference.is_inside_noise) for difference in differences]
@@ -99,6 +103,27 @@ def test_the_table_in_short_is_that_of_the_log():
         (recall, _), (map_at_r, _) = gained(loss)
         aims = [recall >= 1, map_at_r >= 0.5, known[0] >= 0.6, known[1] >= 0.95]
         assert ["✓" in cell for cell in reached] == aims, name
+
+
+def test_the_table_of_other_forms_is_that_of_its_log():
+    told = [
+        (loss, int(seeds), recall, map_at_r)
+        for loss, _, seeds, recall, map_at_r, *_ in rows_of(
+            RESULTS.partition("### Other forms")[2].partition("\n## ")[0]
+        )
+    ]
+    arms: dict[str, list[Line]] = {}
+    for line in OTHER_FORMS:
+        arms.setdefault(line["arm"], []).append(line)
+    expected = [
+        (
+            TITLES[arm.partition(" ")[0]],
+            len(lines),
+            *(named_score(key).written(over_seeds([line["scores"][key] for line in lines])) for key in COMPARED),
+        )
+        for arm, lines in arms.items()
+    ]
+    assert sorted(told) == sorted(expected)
 
 
 def test_the_table_of_the_other_half_is_that_of_its_log():

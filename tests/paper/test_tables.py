@@ -27,8 +27,8 @@ def tables(text: str) -> list[list[list[str]]]:
 
 
 def blocks(text: str) -> list[list[list[str]]]:
-    """The tables of single losses: those below the two that have a line a loss."""
-    return tables(text)[2:]
+    """The tables of single losses: those below the three that have a line a loss."""
+    return tables(text)[3:]
 
 
 def test_rows_stand_in_their_order_with_scores_differences_and_the_papers_numbers():
@@ -88,7 +88,7 @@ def test_every_loss_has_a_line_with_its_rows_and_what_both_parts_gain_over_each_
     assert text.index("Every loss: R@1") < text.index("Every loss: MAP@R") < text.index("### Margin")
     headings, *rows = recall
     assert headings[:5] == ["loss", "plain", "Mixup", "introspective", "introspective + Mixup"]
-    assert headings[5:8] == ["both − plain", "both − Mixup", "both − plain with as many passes"]
+    assert headings[5:8] == ["both − plain", "both − Mixup", "both − plain with twice the passes"]
     assert headings[8:] == ["common seeds", "paper"]
     margin, triplet, anchor = rows
     assert [row[0] for row in rows] == [row[0] for row in precision[1:]] == ["Margin", "Triplet", "ProxyAnchor"]
@@ -102,6 +102,22 @@ def test_every_loss_has_a_line_with_its_rows_and_what_both_parts_gain_over_each_
     assert [cell[:5] for cell in precision[-1][5:8]] == ["+1.65", "+0.55", "+1.54"]
     assert anchor[-1] == "69.0 → 70.7"
     assert precision[-1][-1] == "27.5 → 28.4"
+
+
+def test_each_ingredient_has_its_gain_in_bold_where_it_is_outside_the_noise():
+    text = final_tables(lines() + lines("triplet", ("plain", "both")))
+    headings, triplet, anchor = tables(text)[2]
+    gains = dict(zip(headings, anchor, strict=True))
+    assert gains["Mixup"] == "**+1.0** / **+1.1**"
+    assert gains["both"] == "**+1.5** / **+1.7**"
+    assert gains["uncertainty beside Mixup"] == "**+0.5** / **+0.6**"
+    assert gains["Mixup beside uncertainty"] == "**+0.7** / **+0.8**"
+    assert gains["twice the passes"] == "**+0.1** / **+0.1**"
+    assert triplet == ["Triplet", "–", "–", "**+1.5** / **+1.7**", *["–"] * 5]
+    noisy = lines(rows=("plain", "both"))
+    noisy[-1]["scores"]["recall@1"] -= 0.1
+    both = dict(zip(*tables(final_tables(noisy))[2], strict=True))["both"]
+    assert both.startswith("−1.8 / **")
 
 
 def test_the_line_of_a_loss_does_without_rows_that_failed_and_without_the_papers_numbers():
@@ -149,7 +165,7 @@ def test_other_arms_are_named_and_other_data_stand_apart():
     text = final_tables([*lines(seeds=1), *odd, *({**one, "data": "x", "dataset": "my birds"} for one in lines())])
     assert "Not shown, for their names are no LOSS ROW: literal, proxy plain." in text
     assert text.count("\n### ProxyAnchor\n") == 2
-    assert tables(text)[6][1][11:] == ["–", "–"]  # of my birds the paper knows nothing
+    assert tables(text)[8][1][11:] == ["–", "–"]  # of my birds the paper knows nothing
 
 
 def test_two_settings_under_one_name_are_refused():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from idml.atomic import writing
 from idml.evaluation.intervals import Difference
 from idml.paper.figures import COLOURS, DOTS, WIDTH
-from idml.paper.rows import COMPARED, RIVALS, TITLES, both_against, by_loss, final_lines
+from idml.paper.rows import COMPARED, RIVALS, TITLES, by_loss, final_lines, held_against
 from idml.sweeping.lab import Line
 from idml.sweeping.summary import named_score, parted
 
@@ -37,7 +37,7 @@ def gains(lines: Sequence[Line]) -> list[Gain]:
     if len(parts) > 1:
         raise ValueError(f"the logs hold final runs on {len(parts)} datasets: give logs of one of them.")
     named = by_loss(parts[0])[0] if parts else {}
-    held = [(loss, rival, both_against(rival, loss, rows)) for loss, rows in named.items() for rival in RIVALS]
+    held = [(loss, rival, held_against(rival, loss, rows)) for loss, rows in named.items() for rival in RIVALS]
     return [
         Gain(loss, rival, score, both.differences[score])
         for loss, rival, both in held

@@ -10,14 +10,14 @@ from idml.sweeping.summary import Result, summarise
 
 ROWS: dict[str, str] = {
     "plain": "plain",
-    "passes": "plain, as many image passes as Mixup",
+    "passes": "plain, twice the image passes",
     "mixup": "Mixup",
     "introspective": "introspective",
     "both": "introspective + Mixup",
     "random": "control: random uncertainty vectors",
     "common": "control: one learned level for all images",
 }
-RIVALS: dict[str, str] = {"plain": "plain", "mixup": "Mixup", "passes": "plain with as many passes"}
+RIVALS: dict[str, str] = {"plain": "plain", "mixup": "Mixup", "passes": "plain with twice the passes"}
 TITLES: dict[str, str] = {
     "contrastive": "Contrastive",
     "margin": "Margin",
@@ -61,7 +61,7 @@ def results_of(loss: str, rows: Mapping[str, Sequence[Line]], *, against: str) -
     return {row: found[f"{loss} {row}"] for row in rows if f"{loss} {row}" in found}
 
 
-def both_against(rival: str, loss: str, rows: Mapping[str, Sequence[Line]]) -> Result | None:
-    """The row with both parts, and its differences from a rival; None where either is missing."""
+def held_against(rival: str, loss: str, rows: Mapping[str, Sequence[Line]], *, row: str = "both") -> Result | None:
+    """A row, and its differences from a rival; None where either is missing."""
     found = results_of(loss, rows, against=rival)
-    return found["both"] if {rival, "both"} <= set(found) else None
+    return found[row] if {rival, row} <= set(found) else None

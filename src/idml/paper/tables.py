@@ -6,13 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from idml.evaluation.intervals import Difference
 from idml.paper.numbers import TABLES, printed
-from idml.paper.rows import COMPARED, RIVALS, ROWS, TITLES, both_against, by_loss, final_lines, results_of
+from idml.paper.rows import COMPARED, RIVALS, ROWS, TITLES, by_loss, final_lines, held_against, results_of
 from idml.sweeping.lab import Line
 from idml.sweeping.summary import NOTHING, Result, named_score, parted, summarise
 from idml.training.config import Config
 
 GLANCED = ("plain", "mixup", "introspective", "both")  # in the tables that have a line a loss
+INGREDIENTS: dict[str, tuple[str, str]] = {  # the row that has it, and the one that lacks it
+    "Mixup": ("mixup", "plain"),
+    "uncertainty": ("introspective", "plain"),
+    "both": ("both", "plain"),
+    "uncertainty beside Mixup": ("both", "mixup"),
+    "Mixup beside uncertainty": ("both", "introspective"),
+    "control: random uncertainty": ("random", "plain"),
+    "control: one level for all": ("common", "plain"),
+    "twice the passes": ("passes", "plain"),
+}
 PAPER_NAMES = {"cub": "cub200", "car": "cars196", "sop": "products", "product": "products"}  # by how a cache is called
 RETRIEVAL: dict[str, str] = {
     "recall@1": "R@1",
@@ -50,7 +61,8 @@ def final_tables(lines: Sequence[Line]) -> str:
         named, others = by_loss(part)
         blocks = [_block(loss, rows) for loss, rows in named.items()]
         if blocks:
-            texts += [f"## {part[0].get('dataset', '')}", _conditions(part), *_glance(named), *blocks]
+            glance = [*_glance(named), _ingredients(named)]
+            texts += [f"## {part[0].get('dataset', '')}", _conditions(part), *glance, *blocks]
         if others:
             texts.append(f"Not shown, for their names are no LOSS ROW: {', '.join(others)}.")
     return _joined(texts)
@@ -128,7 +140,7 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
     cells: dict[str, list[list[str]]] = {key: [] for key in COMPARED}
     for loss, rows in named.items():
         found = results_of(loss, rows, against="plain")
-        held = [both_against(rival, loss, rows) for rival in RIVALS]
+        held = [held_against(rival, loss, rows) for rival in RIVALS]
         for key in COMPARED:
             means = [_scores(found[row], [key])[0] if row in found else NOTHING for row in GLANCED]
             gains = [NOTHING if both is None else _difference(both, key) for both in held]
@@ -139,6 +151,31 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
             rest.append(_gain_of_the_paper(loss, rows, key))
             cells[key].append([TITLES.get(loss, loss), *means, *gains, *rest])
     return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))]
+
+
+def _ingredients(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
+    """Which part gives what: a line a loss, and in each cell what R@1 and MAP@R gain, bold where outside the noise."""
+    cells = [
+        [
+            TITLES.get(loss, loss),
+            *(_gains(held_against(rival, loss, rows, row=row)) for row, rival in INGREDIENTS.values()),
+        ]
+        for loss, rows in named.items()
+    ]
+    title = " / ".join(RETRIEVAL[key] for key in COMPARED)
+    return f"### Which ingredient gives what: {title}, in points\n\n" + _markdown(["loss", *INGREDIENTS], cells)
+
+
+def _gains(result: Result | None) -> str:
+    differences = {} if result is None else result.differences
+    if not set(COMPARED) <= set(differences):
+        return NOTHING
+    return " / ".join(_in_points(differences[key], named_score(key).scale) for key in COMPARED)
+
+
+def _in_points(difference: Difference, scale: float) -> str:
+    text = f"{scale * difference.mean:+.1f}".replace("-", "−")
+    return text if difference.is_inside_noise else f"**{text}**"
 
 
 def _common_seeds(result: Result, key: str) -> str:
