@@ -3,6 +3,7 @@
     python benchmarks/cub_table.py LOG [LOG ...]               final runs, judged on the test classes
     python benchmarks/cub_table.py LOG [LOG ...] --validation  a search, judged on validation classes
     python benchmarks/cub_table.py LOG [LOG ...] --plot FILE   final runs: what both parts gain, as a picture
+    python benchmarks/cub_table.py --recipes                   what sets the recipes apart
 
 Final runs are arms named LOSS ROW, as "proxy_anchor both": see `idml.paper.rows`. Logs may be incomplete.
 """
@@ -11,6 +12,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from idml.paper.forms import forms
 from idml.paper.gains import draw_gains
 from idml.paper.tables import final_tables, validation_tables
 from idml.sweeping.lab import Lab, Line
@@ -18,11 +20,17 @@ from idml.sweeping.lab import Lab, Line
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("logs", type=Path, nargs="+", metavar="LOG")
+    parser.add_argument("logs", type=Path, nargs="*", metavar="LOG")
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--validation", action="store_true", help="the runs of a search instead of final ones")
     kinds.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what both parts gain, instead of tables")
+    kinds.add_argument("--recipes", action="store_true", help="what sets the recipes apart: no log is read")
     options = parser.parse_args(arguments)
+    if options.recipes:
+        print(forms())
+        return
+    if not options.logs:
+        parser.error("give one or more logs that `idml sweep --log` wrote.")
     for log in options.logs:
         if not log.exists():
             raise SystemExit(f"there is no log {log}: give files that `idml sweep --log` wrote.")

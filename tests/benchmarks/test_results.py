@@ -8,6 +8,7 @@ from statistics import mean
 import pytest
 
 from idml.evaluation.intervals import over_seeds
+from idml.paper.forms import forms
 from idml.paper.rows import COMPARED, TITLES, by_loss, final_lines, held_against
 from idml.paper.tables import final_tables
 from idml.sweeping.lab import Lab, Line
@@ -87,6 +88,10 @@ def missing_rows(text: str) -> list[str]:
 
 def test_tables_of_final_rows_are_those_of_the_log():
     assert missing_rows(final_tables(LINES)) == []
+
+
+def test_what_each_recipe_is_told_to_be_it_is():
+    assert missing_rows(forms()) == []
 
 
 def test_the_table_in_short_is_that_of_the_log():

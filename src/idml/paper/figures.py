@@ -25,6 +25,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#5
 WIDEST, THINNEST = 3.0, 1.4  # lines, from the first arm to the last: where they lie on each other, all are seen
 LABEL_HEIGHT = 0.135  # of the axes: labels nearer to each other would touch
 EDGE, BESIDE = 1.0, 1.03  # of the axes' width: where they end, and where labels begin
+EARLY, APART = 0.6, 0.02  # of the axes: curves that end before have their label there, so far from their end
 LEVEL_FILE, SATURATED_FILE, SCORE_FILE = "level-by-epoch.png", "saturated-by-epoch.png", "score-by-epoch.png"
 SCORE = "validation_map_at_r"
 
@@ -49,7 +50,7 @@ def draw_figures(lines: Sequence[Line], arms: Mapping[str, str], folder: Path) -
     mixed = _curves(chosen, arms, "level_mixed", is_mixed=True)
     clean, saturated = (_curves(chosen, arms, key) for key in ("level_clean", "saturated_pairs"))
     paths = [folder / LEVEL_FILE, folder / SATURATED_FILE]
-    _draw(paths[0], "Mean level of training images", [*clean, *mixed], _in_powers)
+    _draw(paths[0], "Mean level of training images, logarithmic", [*clean, *mixed], _in_powers)
     _draw(paths[1], f"Share of pairs whose weight is below {SATURATED:g}", saturated, _as_shares)
     return paths
 
@@ -106,10 +107,11 @@ def _points(line: Line, key: str) -> list[tuple[int, float]]:
 
 
 def _map_at_r(lines: Sequence[Line]) -> str:
-    """The mean over seeds, of where each run ended."""
+    """The mean over seeds, of where each run ended, and after how many epochs that was."""
     ends = [line["epochs"][-1].get(SCORE, line["scores"].get("map_at_r")) for line in lines]
     known = [end for end in ends if end is not None]
-    return f"{100 * fmean(known):.1f} %" if known else "unknown"
+    epochs = sorted({len(line["epochs"]) for line in lines})
+    return f"{100 * fmean(known):.1f} %, {' or '.join(map(str, epochs))} epochs" if known else "unknown"
 
 
 def _draw(path: Path, title: str, curves: Sequence[Curve], scaled: Callable[[Axes], None]) -> None:
@@ -162,12 +164,19 @@ def _in_percent(axes: Axes) -> None:
 
 
 def _label(axes: Axes, curves: Sequence[Curve]) -> None:
-    """The name of each arm beside the axes, as near to where its curves end as other names allow."""
+    """The name of each arm: where all its curves end early, there; else beside the axes, as near to where they end as
+    other names allow.
+    """
     ends: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for curve in curves:
         ends.setdefault((curve.label, curve.colour), []).append(curve.points[-1])
     to_axes = axes.transData + axes.transAxes.inverted()
     places = {key: [to_axes.transform(point) for point in points] for key, points in ends.items()}
+    for label, colour in [key for key, some in places.items() if max(place[0] for place in some) < EARLY]:
+        across, up = max(places.pop((label, colour)), key=lambda place: place[0])
+        axes.text(
+            across + APART, up + APART, label, color=colour, fontsize=9, va="bottom", transform=axes.transAxes
+        )
     wanted = {key: fmean(float(place[1]) for place in some) for key, some in places.items()}
     order = sorted(wanted, key=lambda key: wanted[key])
     margin = LABEL_HEIGHT / 3

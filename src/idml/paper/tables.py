@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from idml.evaluation.intervals import Difference
+from idml.paper.markdown import table
 from idml.paper.numbers import TABLES, printed
 from idml.paper.rows import COMPARED, RIVALS, ROWS, TITLES, by_loss, final_lines, held_against, results_of
 from idml.sweeping.lab import Line
@@ -100,14 +101,16 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
     size = _other_size({loss: rows})
     of_training = {} if size is None else AT_IMAGE_SIZE
     headings += [f"{RETRIEVAL[key]} at {size} px" for key in of_training]
-    headings += [f"paper {RETRIEVAL[key]}" for key in COMPARED]
     cells = []
     for row, result in results.items():
         scores = _scores(result, RETRIEVAL)
         scores += [_difference(result, key) if is_compared else NOTHING for key in COMPARED]
-        scores += [*_scores(result, of_training.values()), *_of_the_paper(loss, row, result)]
-        cells.append([ROWS[row], result.runs, *scores])
-    texts = [f"### {TITLES.get(loss, loss)}", _markdown(headings, cells)]
+        cells.append([ROWS[row], result.runs, *scores, *_scores(result, of_training.values())])
+        of_the_paper = _of_the_paper(loss, row, result)
+        if of_the_paper is not None:
+            filled = [f"*{ROWS[row]}, in the paper*", NOTHING, *of_the_paper]
+            cells.append(filled + [NOTHING] * (len(headings) - len(filled)))
+    texts = [f"### {TITLES.get(loss, loss)}", table(headings, cells)]
     uncertain = [row for row, result in results.items() if "level_clean" in result.values]
     if uncertain:
         headings = ["row", *UNCERTAINTY.values(), *DOUBTS, "epochs", "seconds a run"]
@@ -115,7 +118,7 @@ def _block(loss: str, rows: Mapping[str, Sequence[Line]]) -> str:
             [ROWS[row], *_scores(results[row], UNCERTAINTY), *_doubts(results[row]), *_cost(rows[row])]
             for row in uncertain
         ]
-        texts.append(_markdown(headings, cells))
+        texts.append(table(headings, cells))
     costs = {ROWS[row]: _cost(rows[row]) for row in results if row not in uncertain}
     if costs:
         words = "; ".join(f"{row}: {epochs} epochs, {seconds} s a run" for row, (epochs, seconds) in costs.items())
@@ -150,7 +153,7 @@ def _glance(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> list[str]:
                 rest.append(NOTHING if held[0] is None else _difference(held[0], AT_IMAGE_SIZE[key]))
             rest.append(_gain_of_the_paper(loss, rows, key))
             cells[key].append([TITLES.get(loss, loss), *means, *gains, *rest])
-    return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", _markdown(headings, cells[key]))]
+    return [text for key in COMPARED for text in (f"### Every loss: {RETRIEVAL[key]}", table(headings, cells[key]))]
 
 
 def _ingredients(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
@@ -163,7 +166,7 @@ def _ingredients(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
         for loss, rows in named.items()
     ]
     title = " / ".join(RETRIEVAL[key] for key in COMPARED)
-    return f"### Which ingredient gives what: {title}, in points\n\n" + _markdown(["loss", *INGREDIENTS], cells)
+    return f"### Which ingredient gives what: {title}, in points\n\n" + table(["loss", *INGREDIENTS], cells)
 
 
 def _gains(result: Result | None) -> str:
@@ -195,7 +198,7 @@ def _arms(lines: Sequence[Line]) -> str:
     del scores["aurc"]
     headings = ["arm", "seeds", *(f"{heading} %" for heading in scores.values()), *DOUBTS]
     results = summarise(lines)
-    return _markdown(headings, [[each.arm, each.runs, *_scores(each, scores), *_doubts(each)] for each in results])
+    return table(headings, [[each.arm, each.runs, *_scores(each, scores), *_doubts(each)] for each in results])
 
 
 def _scores(result: Result, keys: Iterable[str]) -> list[str]:
@@ -209,10 +212,11 @@ def _difference(result: Result, key: str) -> str:
     return NOTHING if difference is None else difference.brief(scale=named_score(key).scale)
 
 
-def _of_the_paper(loss: str, row: str, result: Result) -> list[str]:
+def _of_the_paper(loss: str, row: str, result: Result) -> list[str] | None:
+    """Its scores in the same columns; None where it has no such row."""
     dataset = paper_dataset(result.dataset)
     found = None if dataset is None else printed(dataset, loss, row)
-    return [NOTHING if found is None else str(found[key]) for key in COMPARED]
+    return None if found is None else [str(found.get(key, NOTHING)) for key in RETRIEVAL]
 
 
 def _doubts(result: Result) -> list[str]:
@@ -241,12 +245,6 @@ def _common(config: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
     """The settings that arms of one table share; one that is newer than the line has its default."""
     leaves = {leaf: value for part in config.values() for leaf, value in part.items()}
     return tuple(f"{name} {leaves.get(name, Config().leaf(name))}" for name in COMMON)
-
-
-def _markdown(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = ["---", *["---:"] * (len(headings) - 1)]
-    escaped = [[cell.replace("|", "\\|") for cell in row] for row in (headings, rule, *rows)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
 
 
 def _joined(texts: Sequence[str]) -> str:

@@ -57,7 +57,7 @@ def softmax() -> Config:
 
     What uncertainty learns reaches the backbone, by 0.3 of its gradient (docs/evidence.md, section 9).
     Test: plain 66.9 ± 0.4 / 24.9 ± 0.3 (15 s), Mixup 65.8 ± 0.3 / 23.3 ± 0.3 (3 seeds, 23 s), introspective
-    67.6 ± 0.3 / 25.4 ± 0.3 (17 s; R-AUROC 0.63), both 68.8 ± 0.4 / 26.1 ± 0.5 (23 s; R-AUROC 0.65, mixed AUROC 0.85).
+    67.6 ± 0.3 / 25.4 ± 0.3 (16 s; R-AUROC 0.63), both 68.8 ± 0.4 / 26.1 ± 0.5 (23 s; R-AUROC 0.65, mixed AUROC 0.85).
     """
     return _with_proxies("softmax", epochs=14, uncertainty_gradient=0.3, **TEACHING_ALONE, **TAUGHT_BY_POSITIVES)
 

@@ -5,6 +5,17 @@ from __future__ import annotations
 from idml.atomic import writing
 from idml.training.runs import RunFolder
 
+PANELS: dict[str, dict[str, str]] = {  # by title: what is drawn, and what it is called there
+    "loss": {"loss": "loss"},
+    "mean level": {"level_clean": "clean images", "level_mixed": "mixed images"},
+    "gradient norm of a semantic embedding": {"gradient_semantic_embedding": "gradient"},
+    "validation classes": {
+        "validation_recall@1": "Recall@1",
+        "validation_map_at_r": "MAP@R",
+        "validation_r_auroc": "R-AUROC",
+    },
+}
+
 
 def draw_curves(folder: RunFolder) -> None:
     """Write curves.png from the run's log; nothing, where there is none."""
@@ -13,19 +24,13 @@ def draw_curves(folder: RunFolder) -> None:
         return
     from matplotlib.figure import Figure
 
-    panels = {
-        "loss": ("loss",),
-        "mean level": ("level_clean", "level_mixed"),
-        "gradient norm of a semantic embedding": ("gradient_semantic_embedding",),
-        "validation": ("validation_recall@1", "validation_map_at_r", "validation_r_auroc"),
-    }
-    shown = {title: names for title, names in panels.items() if any(name in records[-1] for name in names)}
+    shown = {title: names for title, names in PANELS.items() if any(name in records[-1] for name in names)}
     figure = Figure(figsize=(4.2 * len(shown), 3.2), layout="constrained")
     for axes, (title, names) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
-        for name in names:
+        for name, label in names.items():
             points = [(record["epoch"], record[name]) for record in records if name in record]
             if points:
-                axes.plot(*zip(*points, strict=True), marker="." if len(points) < 60 else "", label=name)
+                axes.plot(*zip(*points, strict=True), marker="." if len(points) < 60 else "", label=label)
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("epoch")
         axes.set_ylim(bottom=0)

@@ -1,0 +1,18 @@
+"""Tables in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Numbers to the right, names to the left.
+
+    >>> print(table(["loss", "R@1"], [["a|b", "70.7"]]))
+    | loss | R@1 |
+    | --- | ---: |
+    | a\\|b | 70.7 |
+    """
+    rule = ["---", *["---:"] * (len(headings) - 1)]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in (headings, rule, *rows)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in escaped)
