@@ -174,9 +174,7 @@ def _label(axes: Axes, curves: Sequence[Curve]) -> None:
     places = {key: [to_axes.transform(point) for point in points] for key, points in ends.items()}
     for label, colour in [key for key, some in places.items() if max(place[0] for place in some) < EARLY]:
         across, up = max(places.pop((label, colour)), key=lambda place: place[0])
-        axes.text(
-            across + APART, up + APART, label, color=colour, fontsize=9, va="bottom", transform=axes.transAxes
-        )
+        axes.text(across + APART, up + APART, label, color=colour, fontsize=9, va="bottom", transform=axes.transAxes)
     wanted = {key: fmean(float(place[1]) for place in some) for key, some in places.items()}
     order = sorted(wanted, key=lambda key: wanted[key])
     margin = LABEL_HEIGHT / 3

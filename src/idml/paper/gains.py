@@ -71,10 +71,9 @@ def figure_of_gains(lines: Sequence[Line]) -> Figure:
         axes.set_xlabel(f"gain in {named_score(score).name}, points")
     panels[0].set_yticks(range(len(losses)), [TITLES.get(loss, loss) for loss in losses])
     panels[0].set_ylim(len(losses) - 0.5, -0.5)
-    title = "What introspective + Mixup gains over (bars: 95 % intervals; filled: p < 0.05)"
-    figure.legend(
-        *_legend(), loc="outside upper left", ncols=len(RIVALS), frameon=False, fontsize=9, title=title, alignment="left"
-    )
+    legend = figure.legend(*_legend(), loc="outside upper left", ncols=len(RIVALS), frameon=False, fontsize=9)
+    legend.set_title("What introspective + Mixup gains over (bars: 95 % intervals; filled: p < 0.05)")
+    legend.set_alignment("left")
     return figure
 
 
