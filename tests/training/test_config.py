@@ -191,6 +191,12 @@ def test_noise_is_a_share_of_what_is_learned():
         Config().with_changes(["uncertainty_noise=0.5", "uncertainty=common"])
 
 
+def test_proxies_that_are_not_there_cannot_be_uncertain():
+    with pytest.raises(ValueError, match="learn_proxy_uncertainty is true, and margin has no proxies: set it to false"):
+        Config().with_changes(["loss=margin", "learn_proxy_uncertainty=true"])
+    assert Config().with_changes(["loss=margin", "learn_proxy_uncertainty=true", "introspective=false"])
+
+
 def test_images_that_start_equal_have_a_level_to_start_with():
     with pytest.raises(ValueError, match="uncertainty_starts_equal needs an uncertainty_level"):
         Config().with_changes(["uncertainty_starts_equal=true", "uncertainty_level=none"])

@@ -67,7 +67,7 @@ class UncertaintyHead(nn.Module):
         self.normalise = _normalisation(features, is_on=form.normalise)
         self.linear = nn.Linear(features, dim)
         self._starts_at = form.starting_level
-        if form.starts_equal and form.starting_level is not None:
+        if form.starts_equal and form.starting_level is not None and form.kind != "random":
             self._start_equal(form.starting_level)
         if form.kind == "common":
             self.register_buffer("common_level", torch.tensor(NO_LEVEL_YET))

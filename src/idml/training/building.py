@@ -110,7 +110,7 @@ def build_objective(config: Config, classes: int) -> Objective:
         num_classes=classes,
         dim=model.dim,
         uncertainty_dim=model.uncertainty_dim,
-        learn_proxy_uncertainty=chosen.learn_proxy_uncertainty,
+        learn_proxy_uncertainty=chosen.introspective and chosen.learn_proxy_uncertainty,
         distance_scale=chosen.distance_scale,
         taught_by=chosen.taught_by,
         miner_options=chosen.miner_options,

@@ -181,6 +181,10 @@ class ObjectiveConfig:
             raise unknown_name("loss", self.loss, LOSSES)
         check_options(self.loss, "loss_options", self.loss_options)
         check_options(self.loss, "miner_options", self.miner_options)
+        if self.learn_proxy_uncertainty and self.introspective and not LOSSES[self.loss].proxies:
+            raise ValueError(
+                f"learn_proxy_uncertainty is true, and {self.loss} has no proxies: set it to false, or change the loss."
+            )
         check_between("uncertainty_noise", self.uncertainty_noise, 0.0, 1.0)
         check_at_least(self, 0, "level_prior")
 
