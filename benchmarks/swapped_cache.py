@@ -4,11 +4,10 @@
     idml sweep --final --arms benchmarks/arms/cub-swapped.arms --data cub-swapped --log results/cub-swapped.jsonl
       --set backbone=resnet50_v1 --set weights=FILE
 
-Images are not copied where the file system can link to them. What was interrupted can be done again.
+What was interrupted can be done again.
 """
 
 import argparse
-import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,17 +26,9 @@ def swap(cache: Cache, folder: Path) -> None:
     if is_cache(folder):
         raise ValueError(f"there is a cache in {folder} already: name another folder, or remove it.")
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PIXELS).unlink(missing_ok=True)
-    _link(cache.folder / PIXELS, folder / PIXELS)
+    shutil.copyfile(cache.folder / PIXELS, folder / PIXELS)
     index = replace(cache.index, split_names=[SWAPPED[name] for name in cache.splits])
     replace(cache.meta, source=f"{cache.meta.source}, swapped", index_checksum=index.write(folder)).write(folder)
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

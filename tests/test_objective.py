@@ -152,6 +152,7 @@ def test_any_function_of_two_embeddings_is_a_distance():
         (("softmax", None, 0, 4), {}, "num_classes is 0"),
         (("softmax", None, 3, 4), {"learn_proxy_uncertainty": True}, "needs uncertainty_dim"),
         (("triplet",), {"learn_proxy_uncertainty": True}, "the triplet loss has no proxies"),
+        (("softmax", None, 3, 4), {"scale": "20"}, "scale, option of the softmax loss, is '20': give a number above 0"),
         (("triplet", "cosine"), {}, "distance is 'cosine': give Euclidean"),
         (("triplet", Introspective), {}, r"give Euclidean\(\), Cosine\(\), Introspective\(\)"),
         (("triplet",), {"mining": "semi"}, "unknown mining 'semi': did you mean 'semihard'"),

@@ -38,6 +38,11 @@ def first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether that is why: on a GPU, in Python, or as a CPU tells it, in a RuntimeError."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+
+
 class NotFiniteError(ValueError):
     """A row without a finite length: of a bad input, or of a model that diverged."""
 

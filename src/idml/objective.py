@@ -133,7 +133,8 @@ class Objective(nn.Module):
         That is the sum of two calls, but for relative and centred distances, whose mean is that of the whole batch.
         first_labels: those of the originals, unless other images were mixed.
         teaches_uncertainty_alone: what mixed images add to the loss moves no semantic embedding, of them, of originals
-        or of proxies; it takes an introspective distance.
+        or of proxies; it takes an introspective distance. In the mean by which relative distances are divided, or about
+        which centred ones are, they still count, and so a little in what originals are worth.
         """
         if teaches_uncertainty_alone and not self.is_introspective:
             raise ValueError("teaches_uncertainty_alone needs an introspective distance: others have none to teach.")
@@ -294,8 +295,8 @@ def _check_options(kind: str, given: Mapping[str, Any], function: Callable[..., 
             raise unknown_name(kind, name, known)
         if isinstance(value, int | float) and not math.isfinite(value):
             raise ValueError(f"{name}, {kind}, is {value}: give a finite number.")
-        if name in EXPONENTS and not value > 0:
-            raise ValueError(f"{name}, {kind}, is {value}: give a number above 0.")
+        if name in EXPONENTS and not (isinstance(value, int | float) and value > 0):
+            raise ValueError(f"{name}, {kind}, is {value!r}: give a number above 0.")
     if function is not None:
         nobody = torch.zeros(1, 1, dtype=torch.bool)
         options = {name: value for name, value in given.items() if not isinstance(value, torch.Generator)}

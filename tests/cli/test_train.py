@@ -114,7 +114,8 @@ def test_batches_with_few_images_of_a_class_are_told(idml, tmp_path):
     photos = draw_photos(tmp_path / "photos")
     words = ["train", "digits", "--data", photos, "--set", "epochs=1", "--set", "loss=triplet"]
     warning = "warning: triplet compares images of a class, and per_class is none"
-    assert warning in idml(*words, "--set", "per_class=none", "--set", "batch=20")[2]
+    assert warning in idml(*words, "--set", "per_class=none", "--set", "batch=12")[2]
+    assert warning not in idml(*words, "--set", "per_class=none", "--set", "batch=20", "--output", "larger")[2]
     assert warning not in idml(*words, "--set", "per_class=4", "--set", "batch=20", "--output", "other")[2]
 
 

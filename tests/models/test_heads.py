@@ -181,6 +181,14 @@ def test_common_uncertainty_is_that_of_the_last_training_batch_when_evaluated():
             torch.testing.assert_close(found, level.expand(images))
 
 
+def test_a_common_level_that_was_not_saved_is_that_of_the_images_at_hand():
+    head = UncertaintyHead(16, 5, form=replace(STABILISED, kind="common")).eval()
+    head.load_state_dict({name: value for name, value in head.state_dict().items() if name != "common_level"})
+    images = torch.randn(6, 16)
+    expected = torch.linalg.vector_norm(head.linear(head.normalise(images)), dim=1).mean()
+    torch.testing.assert_close(torch.linalg.vector_norm(head(images), dim=1), expected.expand(6))
+
+
 def test_second_derivatives_pass_a_scaled_gradient():
     torch.manual_seed(0)
     heads = Heads(4, dim=3, uncertainty_dim=2, form=form(normalise=True, gradient_scale=0.3)).double()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from idml.locking import lock
 from idml.recipes import recipe
 from idml.sweeping.lab import Lab, arm_identity, identity, stored
 from idml.training.config import Config
@@ -110,6 +111,30 @@ def test_two_sweeps_may_write_to_one_log(tmp_path):
             writing.result()
     found = Lab(path).lines()
     assert sorted((one["arm"], one["seed"]) for one in found) == [(arm, seed) for arm in "ab" for seed in range(20)]
+
+
+def test_who_writes_waits_until_the_other_has_written(tmp_path):
+    lab = Lab(tmp_path / "log.jsonl")
+    lab.append(line("a"))
+    with ThreadPoolExecutor(1) as writers:
+        with lab.path.open("ab") as other:
+            assert lock(other.fileno(), wait=False)
+            writing = writers.submit(lab.append, line("b"))
+            with pytest.raises(TimeoutError):
+                writing.result(timeout=0.2)
+            assert len(lab.lines()) == 1
+        writing.result()
+    assert len(lab.lines()) == 2
+
+
+def test_what_is_written_out_is_no_other_run():
+    def known_as(*changes: str) -> str:
+        return identity(stored(recipe("digits").with_changes(changes)), "", "")
+
+    assert known_as("loss_options.alpha=32", "test_size=32") == known_as()
+    assert known_as("loss=margin", "miner_options.dim=512") == known_as("loss=margin")
+    for change in ("loss_options.alpha=16", "test_size=48"):
+        assert known_as(change) != known_as()
 
 
 def test_a_run_is_found_by_its_config_its_data_and_its_split(tmp_path):
@@ -227,7 +252,7 @@ def test_settings_without_effect_make_no_other_run(idle, telling):
     assert known_as([*idle, *telling]) == known_as(idle)
     for change in telling:
         assert known_as([change]) != known_as([])
-        assert known_as([*idle, "lr=1", change]) != known_as(idle)
+        assert known_as([*idle, "lr=1", change]) == known_as([*idle, "lr=1"]) != known_as(idle)
 
 
 def test_settings_of_validation_tell_runs_apart_that_hold_classes_out():

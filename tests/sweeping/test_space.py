@@ -125,6 +125,13 @@ def test_the_same_config_is_one_arm_and_weights_go_by_their_file_name():
         make_arms(bases(), [read_over("weights=/data/a.pt,/other/a.pt")])
 
 
+def test_other_weights_of_one_name_are_refused_in_arms_that_share_their_runs():
+    plain = arms_of_recipes(["digits-plain"], ["weights=/data/a.pt"], validation={})
+    other = arms_of_recipes(["digits-plain"], ["weights=/other/a.pt", "tau=2"], validation={})
+    with pytest.raises(ValueError, match=r"\(/data/a.pt and /other/a.pt\), which the log does not keep: rename"):
+        make_arms([*plain, *other], [])
+
+
 def test_arms_of_a_file_that_differ_in_settings_without_effect_are_refused(tmp_path):
     (tmp_path / "arms").write_text("a: digits-plain\nb: digits-plain tau=3\n")
     with pytest.raises(ValueError, match="line 2: arm 'b' is there already, as 'a'"):

@@ -47,6 +47,18 @@ def test_classes_of_single_images_are_refused_where_images_are_compared(cache):
         training_and_validation_rows(recipe("digits").with_changes(["loss=triplet"]), single)
 
 
+def test_pairs_of_classes_that_are_held_out_are_nothing_to_train_on(cache):
+    single = with_single_images(cache, "train")
+    rows = single.rows("train")
+    labels = single.index.labels.copy()
+    last = sorted(set(labels[rows].tolist()))[-2:]
+    labels[rows[:4]] = last[0]
+    labels[rows[4:8]] = last[1]
+    config = recipe("digits").with_changes(["loss=triplet", "validation_half=second"])
+    with pytest.raises(ValueError, match="no training class of .* has two images"):
+        training_and_validation_rows(config, changed(cache, labels=labels))
+
+
 def test_test_images_are_scored_among_themselves_or_queries_in_their_gallery(cache):
     scored = scored_rows(cache)
     assert scored is not None

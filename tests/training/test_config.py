@@ -1,3 +1,4 @@
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -62,13 +63,39 @@ def test_options_of_a_losss_miner_reach_it():
 def test_a_loss_and_its_options_are_changed_together():
     config = Config().with_changes(["loss_options.alpha=16"])
     for changes in (["loss=triplet"], ["loss=triplet", "loss_options.margin=0.3"]):
-        with pytest.raises(ValueError, match=r"loss_options.alpha is set for proxy_anchor, and triplet has none: give"):
+        with pytest.raises(ValueError, match=r"loss_options.alpha is set for proxy_anchor, not for triplet: give"):
             config.with_changes(changes)
     assert config.with_changes(["loss=triplet", "loss_options=none"]).objective.loss_options == {}
     changed = config.with_changes(["loss=triplet", "loss_options=none", "loss_options.margin=0.3"])
     assert changed.objective.loss_options == {"margin": 0.3}
     changed = config.with_changes({"loss": "triplet", "loss_options": {"margin": 0.2}})
     assert changed.objective.loss_options == {"margin": 0.2}
+    again = ["loss=multi_similarity", "loss_options=none", "loss_options.alpha=16"]
+    assert config.with_changes(again).objective.loss_options == {"alpha": 16}
+
+
+def test_options_of_one_loss_do_not_go_on_to_another_that_has_them_too():
+    with pytest.raises(ValueError, match="loss_options.alpha is set for proxy_anchor, not for multi_similarity"):
+        Config().with_changes(["loss_options.alpha=16"]).with_changes(["loss=multi_similarity"])
+
+
+def test_the_last_word_on_a_setting_counts_in_the_order_of_last_words():
+    words = ["loss_options.margin=0.2", "loss_options=none", "loss_options.margin=0.3"]
+    assert Config().with_changes(["loss=triplet", *words]).objective.loss_options == {"margin": 0.3}
+    assert Config().with_changes(["loss=triplet", *words, "loss_options=none"]).objective.loss_options == {}
+
+
+def test_numbers_are_finite():
+    for change in ("level_prior=inf", "mixed_weight=inf", "uncertainty_level=inf", "lr=inf"):
+        with pytest.raises(ValueError, match=f"{change.partition('=')[0]} is inf: give"):
+            Config().with_changes([change])
+
+
+def test_choices_of_options_are_those_of_the_loss():
+    with pytest.raises(ValueError, match="unknown loss_options.mining 'hard'.*Known: all, semihard"):
+        Config().with_changes(["loss=triplet", "loss_options.mining=hard"])
+    with pytest.raises(ValueError, match="flip is 2: give true or false"):
+        Config().with_changes({"flip": 2})
 
 
 def test_numbers_are_not_rounded_to_fit():
@@ -97,6 +124,14 @@ def test_the_plain_form_differs_in_the_method_alone():
     assert plain.model == replace(config.model, **with_usual_start)
     without_its_layer = replace(config.optimiser, uncertainty_factor=OptimiserConfig().uncertainty_factor)
     assert plain.optimiser == without_its_layer
+
+
+def test_the_plain_form_keeps_what_has_no_effect_for_other_reasons():
+    apart = ["loss=contrastive", "proxy_factor=500", "validate_every=5", "crop=resize_and_crop", "crop_scale=0.5,1"]
+    config = Config().with_changes(apart)
+    plain = config.plain()
+    assert (plain.data, plain.run) == (config.data, config.run)
+    assert plain.optimiser.proxy_factor == 500
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -203,9 +238,10 @@ def test_images_that_start_equal_have_a_level_to_start_with():
 
 
 def test_classes_are_held_out_in_one_way():
-    for change in ("validation_half=first", "validation_share=0.2"):
-        with pytest.raises(ValueError, match="hold out classes in one way"):
-            Config().with_changes(["validation_folds=5", change])
+    ways = ["validation_half=first", "validation_share=0.2", "validation_folds=5"]
+    for one, other in itertools.combinations(ways, 2):
+        with pytest.raises(ValueError, match="both hold out classes: hold them out in one way"):
+            Config().with_changes([one, other])
 
 
 def test_saved_configs_with_unknown_keys_are_refused():

@@ -94,7 +94,10 @@ def test_gradient_norms_are_those_of_all_parameters_of_a_group():
     [
         ({"level_clean": 1.0, "gradient_uncertainty": 1e-9, "gradient_semantic": 1.0}, "dead"),
         ({"level_clean": 9.0, "saturated_pairs": 0.9}, "saturated"),
-        ({"loss": 0.0, "gradient_semantic_embedding": 0.0}, r"no pair of images has taught anything (loss 0)"),
+        (
+            {"loss": 0.0, "gradient_semantic_embedding": 0.0},
+            r"no pair has taught anything (loss 0): give more images of a class",
+        ),
         ({"level_clean": 1.0, "level_deviation": 1e-5}, "collapsed"),
         ({"level_clean": 1.0, "loss_with_uncertainty": 7.4, "loss_without_uncertainty": 5.8}, "learns too fast"),
         ({"level_clean": 1.0, "loss_with_uncertainty": -7.0, "loss_without_uncertainty": -10.0}, "learns too fast"),
@@ -103,6 +106,11 @@ def test_gradient_norms_are_those_of_all_parameters_of_a_group():
 def test_what_is_wrong_is_said_in_words(means, word):
     (told,) = warnings(means)
     assert word in told
+
+
+def test_images_that_are_compared_with_proxies_need_no_others_of_their_class():
+    (told,) = warnings({"loss": 0.0, "gradient_semantic_embedding": 0.0}, has_proxies=True)
+    assert "per_class" not in told
 
 
 def test_a_healthy_or_plain_run_is_not_warned():

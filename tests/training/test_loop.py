@@ -18,8 +18,8 @@ from idml.evaluation.embedded import Embedded
 from idml.losses import LOSSES
 from idml.models.embedder import Embedder
 from idml.recipes import recipe
-from idml.training import loop
-from idml.training.checkpoint import BEST, LAST
+from idml.training import checkpoint, loop
+from idml.training.checkpoint import BEST, LAST, Place
 from idml.training.config import Config
 from idml.training.feeding import Batch
 from idml.training.loop import Run, train
@@ -479,6 +479,54 @@ def test_a_damaged_checkpoint_is_named(cache, tmp_path):
     RunFolder(tmp_path).checkpoint(LAST).write_bytes(b"broken off")
     with pytest.raises(ValueError, match=r"last.pt cannot be continued from \(it is damaged\): start anew"):
         run_of(small("epochs=1"), cache, tmp_path).go()
+
+
+def test_a_checkpoint_that_is_cut_off_anywhere_is_named(cache, tmp_path):
+    run = run_of(small("epochs=1"), cache, tmp_path)
+    run.go()
+    last = RunFolder(tmp_path).checkpoint(LAST)
+    whole = last.read_bytes()
+    for length in (0, 1, 1000, len(whole) // 2, len(whole) - 700, len(whole) - 22, len(whole) - 1):
+        last.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="cannot be continued from"):
+            checkpoint.load(last, {"model": run.model}, device=CPU)
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({}, "it lacks 'optimiser'"),
+        ({"optimiser": 3}, "cannot be continued from"),
+        ([1, 2], "cannot be continued from"),
+    ],
+)
+def test_a_file_of_something_else_is_named_with_what_it_lacks(state, reason, tmp_path):
+    torch.save(state, tmp_path / "other.pt")
+    optimiser = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(2))])
+    with pytest.raises(ValueError, match=f"other.pt.*{reason}"):
+        checkpoint.load(tmp_path / "other.pt", {"optimiser": optimiser}, device=CPU)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("DefaultCPUAllocator: not enough")])
+def test_want_of_memory_is_no_fault_of_the_checkpoint(error, tmp_path):
+    class Large:
+        def state_dict(self) -> dict:
+            return {}
+
+        def load_state_dict(self, _state: dict) -> None:
+            raise error
+
+    checkpoint.save(tmp_path / "last.pt", Place(), {"large": Large()})
+    with pytest.raises(RuntimeError) as raised:
+        checkpoint.load(tmp_path / "last.pt", {"large": Large()}, device=CPU)
+    assert raised.value is error
+
+
+def test_a_run_goes_on_where_a_setting_without_effect_is_another(cache, tmp_path):
+    run_of(small("epochs=2", "pair_uncertainty=sum_of_norms"), cache, tmp_path).go()
+    again = run_of(small("epochs=2"), cache, tmp_path)
+    again.go()
+    assert again.was_trained
 
 
 @pytest.mark.parametrize("changes", [[], ["loss=margin", "per_class=5", "distance_scale=relative"]])

@@ -6,7 +6,6 @@ import re
 import sys
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 
@@ -20,9 +19,9 @@ from idml.cli.prepare import prepare
 from idml.cli.recipes import recipes
 from idml.cli.sweep import sweep
 from idml.cli.train import train
+from idml.errors import is_out_of_memory
 
 MISTAKE, INTERRUPTED = 1, 130  # exit codes; typer's own are 2 for a wrong option and 130 for an interruption
-OUT_OF_MEMORY = "DefaultCPUAllocator"  # in the RuntimeError of a CPU that has too little
 
 app = typer.Typer(
     name="idml",
@@ -62,7 +61,7 @@ def main() -> None:
     except OSError as failure:
         _tell(_told(failure))
     except (MemoryError, RuntimeError) as failure:
-        if not (isinstance(failure, MemoryError | torch.OutOfMemoryError) or OUT_OF_MEMORY in str(failure)):
+        if not is_out_of_memory(failure):
             raise
         _tell(_what_to_do_about_memory(failure))
     except SystemExit as end:

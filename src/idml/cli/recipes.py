@@ -50,8 +50,10 @@ def settings_of(config: Config, part: str) -> Iterator[Setting]:
     for name, kind in typing.get_type_hints(PARTS[part]).items():
         value = config.leaf(name)
         if name in OPTIONS:
+            _, kinds_of = OPTIONS[name]
+            kinds = kinds_of(config.objective.loss)
             for key, default in option_defaults(name, config.objective.loss).items():
-                yield Setting(f"{name}.{key}", written(value.get(key, default)), wanted(type(default)), "")
+                yield Setting(f"{name}.{key}", written(value.get(key, default)), wanted(kinds[key]), "")
         else:
             yield Setting(name, written(value), ", ".join(LOSSES) if name == "loss" else wanted(kind), notes[name])
 

@@ -150,8 +150,8 @@ def sweep(
     try:
         lines = run(plan, lab, device=place, halting=halting, retry=retry, watch=_Live(by), trial=run_trial)
     except KeyboardInterrupt:
-        done = len(plan.lines(lab))
-        typer.echo(f"{done} of {len(plan.runs)} runs are in {log}: the same command goes on from there.", err=True)
+        done, every = len(plan.known(lab)), len(plan.identities)
+        typer.echo(f"{done} of {every} runs are in {log}: the same command goes on from there.", err=True)
         raise
     if all(line["error"] for line in lines):
         raise ValueError(f"all {len(lines)} runs failed, the first with: {lines[0]['error']} (--retry tries again)")

@@ -51,7 +51,7 @@ def train(
     """
     from idml.training.loop import train as run
 
-    if name not in RECIPES and Path(name).exists():
+    if data is None and name not in RECIPES and Path(name).exists():
         raise ValueError(f"{name} is there, but no recipe: did you mean --data {name}?")
     if data is None:
         raise ValueError("--data is missing: give a folder with one folder of images a class, or a prepared cache.")

@@ -109,7 +109,7 @@ def _from_arrays(arrays: Arrays, of_gallery: Arrays) -> Embedded:
     labels, gallery_labels, called = as_class_numbers(own, theirs)
     are_names = np.asarray(own).dtype.kind in "US"
     if class_names is None:
-        class_names = called if are_names else None
+        class_names = called
     else:
         called = _as_numbers(called, class_names, are_names=are_names)
         labels, gallery_labels = called[labels], None if gallery_labels is None else called[gallery_labels]

@@ -122,6 +122,8 @@ class UncertaintyHead(nn.Module):
         """Weights that are loaded keep their scale."""
         if prefix + "linear.weight" in state_dict:
             self._starts_at = None
+            if self.form.kind == "common":  # models that were saved before it was a part of them
+                state_dict.setdefault(prefix + "common_level", torch.tensor(NO_LEVEL_YET))
         super()._load_from_state_dict(state_dict, prefix, *arguments, **options)
 
 

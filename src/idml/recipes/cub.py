@@ -27,7 +27,7 @@ TAUGHT_BY_POSITIVES = {
     "uncertainty_starts_equal": True,
     "uncertainty_rate": 1e-7,  # at ten times as much levels spread until they harm most losses
 }
-TEACHING_ALONE = {"mixed_teaches": "uncertainty"}  # mixed images move no semantic embedding, nor proxies
+TEACHING_ALONE = {"mixed_teaches": "uncertainty"}  # what mixed images add moves no semantic embedding, nor proxies
 OTHERS = {"mixed_from": "others", "mixed_against": "all", "concentration": 0.1}  # hardly mixed: a larger batch
 FEATURES = {"mixing": "features", "mixed_against": "originals"}  # mixed after the backbone: no more image passes
 

@@ -19,6 +19,7 @@ from idml.evaluation.scores import without_nan
 from idml.locking import lock
 from idml.training.config import Config
 from idml.training.effects import without_idle
+from idml.training.reading import OPTIONS, option_defaults
 
 Line = dict[str, Any]
 
@@ -104,6 +105,7 @@ def identity(config: Mapping[str, Any], data: str, split: str) -> str:
     """What makes two runs the same: a stored config, the checksum of the data, and what was scored.
 
     A setting that a line lacks, for it is newer than the line, has its default value; and so has one without effect.
+    Options that are a loss's defaults are left out, and crops that are scored at the size of training have none.
     """
     return json.dumps([without_idle(_whole(config), _defaults()), data, split], sort_keys=True)
 
@@ -111,7 +113,14 @@ def identity(config: Mapping[str, Any], data: str, split: str) -> str:
 def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
     """With the defaults of settings that it lacks, and without the last digits of numbers that were computed."""
     defaults = _defaults()
-    return {part: _rounded({**defaults.get(part, {}), **config.get(part, {})}) for part in {*defaults, *config}}
+    whole = {part: _rounded({**defaults.get(part, {}), **config.get(part, {})}) for part in {*defaults, *config}}
+    data, objective = whole["data"], whole["objective"]
+    if data["test_size"] == data["image_size"]:
+        data["test_size"] = None
+    for leaf in OPTIONS:
+        usual = option_defaults(leaf, objective["loss"])
+        objective[leaf] = {name: value for name, value in objective[leaf].items() if usual.get(name) != value}
+    return whole
 
 
 def _rounded(value: Any) -> Any:

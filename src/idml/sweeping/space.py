@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from idml.recipes import recipe
-from idml.sweeping.lab import name_of_weights, stored
+from idml.sweeping.lab import identity, name_of_weights, stored
 from idml.training.config import Config, read_setting
 from idml.training.effects import no_effect
 
@@ -168,6 +168,7 @@ def arms_of_file(path: Path | str, changes: Sequence[str], *, validation: Mappin
     except (OSError, UnicodeDecodeError):
         raise ValueError(f"--arms: there is no text file {path}.") from None
     found: dict[str, Arm] = {}
+    runs: dict[str, str] = {}  # names of arms by what makes two of them the same
     for number, line in enumerate(lines, start=1):
         text = COMMENT.sub("", line).strip()
         if not text:
@@ -180,9 +181,9 @@ def arms_of_file(path: Path | str, changes: Sequence[str], *, validation: Mappin
             seeds, own = _own_seeds(own)
             check_changes([*changes, *own])
             arm = replace(_arm(name, base, [*changes, *own], validation), seeds=seeds)
-            for other in found.values():
-                if other.name == name or other.config.effective == arm.config.effective:
-                    raise ValueError(f"arm {name!r} is there already, as {other.name!r}: leave one of them out.")
+            other = name if name in found else runs.setdefault(_run_of(arm), name)
+            if other != name or name in found:
+                raise ValueError(f"arm {name!r} is there already, as {other!r}: leave one of them out.")
         except ValueError as mistake:
             raise ValueError(f"{path}, line {number}: {mistake}") from None
         found[name] = arm
@@ -281,20 +282,27 @@ def _distinct(arms: Sequence[Arm]) -> list[Arm]:
     """Each config once, under its first name. Settings without effect make other arms, which share their runs."""
     by_name: dict[str, Arm] = {}
     by_config: dict[str, Arm] = {}
+    by_run: dict[str, Arm] = {}
     for arm in arms:
+        first = by_run.setdefault(_run_of(arm), arm)
+        if first.config.model.weights != arm.config.model.weights:
+            raise ValueError(
+                f"two arms differ in where their weights are alone ({first.config.model.weights} and "
+                f"{arm.config.model.weights}), which the log does not keep: rename one of the files."
+            )
         twin = by_config.setdefault(json.dumps(stored(arm.config), sort_keys=True), arm)
         if twin.seeds != arm.seeds:
             raise ValueError(
                 f"arms {twin.name!r} and {arm.name!r} are the same, with other seeds: leave one of them out."
             )
-        if twin.config != arm.config:
-            raise ValueError(
-                f"two arms differ in where their weights are alone ({twin.config.model.weights} and "
-                f"{arm.config.model.weights}), which the log does not keep: rename one of the files."
-            )
         if twin is arm and by_name.setdefault(arm.name, arm) is not arm:
             raise ValueError(f"two different arms are called {arm.name!r}: rename one of them.")
     return list(by_config.values())
+
+
+def _run_of(arm: Arm) -> str:
+    """What the log knows the runs of an arm by, on whatever data."""
+    return identity(stored(arm.config), data="", split="")
 
 
 def _shown(name: str, value: str) -> str | None:

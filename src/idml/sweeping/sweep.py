@@ -81,6 +81,16 @@ class Plan:
         every = dict.fromkeys([*seeds, *(seed for _, some in by_arm for seed in some)])
         self.runs = [self._planned(arm, seed) for seed in every for arm, some in by_arm if seed in some]
 
+    def known(self, lab: Lab) -> dict[str, Line]:
+        """The runs that the log has, by their identity: arms that differ without effect share theirs."""
+        known = lab.latest()
+        return {name: known[name] for name in self.identities if name in known}
+
+    @property
+    def identities(self) -> list[str]:
+        """Of all runs, each once."""
+        return list(dict.fromkeys(run.identity for run in self.runs))
+
     def lines(self, lab: Lab) -> list[Line]:
         """What the log has of these runs, in the order of the plan, under the names and settings of these arms."""
         known = lab.latest()
@@ -126,16 +136,15 @@ def sweep(
     workshop: of an earlier sweep in this process, whose images and compiled networks are used again.
     """
     halting, watch = halting or Halting(), watch or SilentSweep()
-    wanted = {run.identity for run in plan.runs}
-    is_open = wanted - _done(plan, lab, halting, retry=retry)
-    watch.begin(runs=len(wanted), done=len(wanted) - len(is_open))
+    is_open = set(plan.identities) - _done(plan, lab, halting, retry=retry)
+    watch.begin(runs=len(plan.identities), done=len(plan.identities) - len(is_open))
     workshop, about = workshop or Workshop(), versions()
     try:
         for run in plan.runs:
             # read again, for another sweep may share the log
             if run.identity not in is_open or run.identity in _done(plan, lab, halting, retry=retry):
                 continue
-            finished = [line["epochs"] for line in _known(plan, lab).values() if _is_comparable(line, run)]
+            finished = [line["epochs"] for line in plan.known(lab).values() if _is_comparable(line, run)]
             outcome, is_full = _outcome(
                 plan, run, finished, trial, workshop, device, halting, watch.run(run.arm, run.seed)
             )
@@ -150,15 +159,9 @@ def sweep(
     return plan.lines(lab)
 
 
-def _known(plan: Plan, lab: Lab) -> dict[str, Line]:
-    """The runs of the plan that the log has, each once: arms that differ without effect share theirs."""
-    known = lab.latest()
-    return {run.identity: known[run.identity] for run in plan.runs if run.identity in known}
-
-
 def _done(plan: Plan, lab: Lab, halting: Halting, *, retry: bool) -> set[str]:
     """Identities of the runs that need not be run."""
-    lines = _known(plan, lab)
+    lines = plan.known(lab)
     is_again = {
         name: retry and bool(line["error"] or (line["stopped"] and not halting.share)) for name, line in lines.items()
     }

@@ -15,6 +15,8 @@ from idml.models.embedder import Embedder
 from idml.objective import Objective
 from idml.training.config import Config
 
+FEW = 2  # images of a class in a batch, on average: below, a loss that compares them has little to do
+
 
 def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tensor, " n"], Int[Tensor, " v"]]:
     """Rows of the classes to train on, and of those held out; without validation the latter are none."""
@@ -26,24 +28,31 @@ def training_and_validation_rows(config: Config, cache: Cache) -> tuple[Int[Tens
             f"all training images of {cache.meta.place} are of one class, {named}: add others, a folder each, for a "
             "model learns to tell classes apart."
         )
-    if not LOSSES[config.objective.loss].proxies and cache.labels[rows].unique(return_counts=True)[1].max() < 2:
-        raise ValueError(
-            f"no training class of {cache.meta.place} has two images, and {config.objective.loss} compares images of a "
-            "class: add images, or take a loss with proxies (loss=proxy_anchor)."
-        )
     if not data.holds_out:
+        _check_that_classes_have_pairs(config, cache, rows)
         return rows, rows[:0]
     share = data.validation_share if data.validation_half == "none" else f"{data.validation_half} half"
     if data.validation_folds is not None:
         share = Fold(config.run.seed, data.validation_folds)
     rows, held_out = held_out_classes(rows, cache.labels[rows], share=share, seed=data.validation_seed)  # pyright: ignore[reportArgumentType]
+    _check_that_classes_have_pairs(config, cache, rows)
     check_can_be_scored("validation", cache.labels[held_out])
     return rows, held_out
 
 
-def warning_about_batches(config: Config) -> str | None:
-    """Why a loss may find little to compare in a batch, if it may."""
-    if config.data.per_class is not None or LOSSES[config.objective.loss].proxies:
+def _check_that_classes_have_pairs(config: Config, cache: Cache, rows: Int[Tensor, " n"]) -> None:
+    """Raise for a loss that compares images, where no class has two."""
+    if not LOSSES[config.objective.loss].proxies and cache.labels[rows].unique(return_counts=True)[1].max() < 2:
+        raise ValueError(
+            f"no training class of {cache.meta.place} has two images, and {config.objective.loss} compares images of a "
+            "class: add images, or take a loss with proxies (loss=proxy_anchor)."
+        )
+
+
+def warning_about_batches(config: Config, classes: int) -> str | None:
+    """Why a loss may find little to compare in a batch of so many classes, if it may."""
+    is_filled = config.data.batch >= FEW * classes
+    if config.data.per_class is not None or LOSSES[config.objective.loss].proxies or is_filled:
         return None
     return (
         f"{config.objective.loss} compares images of a class, and per_class is none: batches of images at random may "

@@ -6,18 +6,20 @@ generator: weights, optimiser, what was measured in this epoch, and where the ru
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Mapping
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 
 from idml.atomic import writing
-from idml.errors import first_line
+from idml.errors import first_line, is_out_of_memory
 from idml.training import distributed
 
 LAST, BEST = "last.pt", "best.pt"
+OF_THE_MACHINE = (errno.ENOENT, errno.EACCES, errno.EIO)  # errors in reading that say nothing of what was written
 
 
 class Place(NamedTuple):
@@ -51,18 +53,27 @@ def save(path: Path, place: Place, parts: Mapping[str, Part]) -> None:
 
 def load(path: Path, parts: Mapping[str, Part], *, device: torch.device) -> Place:
     """Put everything back where it was; no code in the file is run."""
-    try:
+    with _told_if_useless(path, "it is damaged"):  # whatever its bytes look like
         state: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
-    except torch.OutOfMemoryError:
-        raise
-    except (pickle.UnpicklingError, RuntimeError, LookupError, EOFError, ValueError):  # whatever its bytes look like
-        raise _useless(path, "it is damaged") from None
-    try:
+    with _told_if_useless(path):
         for name, part in parts.items():
             part.load_state_dict(state[name])
         return Place(**state["place"])
-    except (RuntimeError, LookupError, TypeError, ValueError) as error:
-        raise _useless(path, first_line(error)) from None
+
+
+@contextmanager
+def _told_if_useless(path: Path, reason: str | None = None) -> Iterator[None]:
+    """Name the file and the remedy, unless the machine is to blame: then the file may be whole.
+
+    reason: None for what the error says.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_out_of_memory(error) or (isinstance(error, OSError) and error.errno in OF_THE_MACHINE):
+            raise
+        told = f"it lacks {error}" if isinstance(error, KeyError) else first_line(error)
+        raise _useless(path, reason or told) from None
 
 
 def _useless(path: Path, reason: str) -> ValueError:

@@ -15,7 +15,7 @@ from idml.errors import unknown_name
 from idml.losses import LOSSES
 from idml.training import effects
 from idml.training.parts import DataConfig, MixingConfig, ModelConfig, ObjectiveConfig, OptimiserConfig, RunConfig
-from idml.training.reading import OPTIONS, check_choices, lacked_options, read, read_option, split_change
+from idml.training.reading import OPTIONS, check_choices, read, read_option, split_change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Config:
                 "select=best needs validation classes, and validation_share is 0: hold some out (validation_share=0.2) "
                 "or take the last epoch. Test classes are never selected on."
             )
-        if self.objective.uncertainty_noise and self.model.uncertainty != "learned":
+        if self.objective.uncertainty_noise and self.objective.introspective and self.model.uncertainty != "learned":
             raise ValueError(
                 f"uncertainty_noise is {self.objective.uncertainty_noise:g}, and uncertainty={self.model.uncertainty} "
                 "is a control without it: set one of them back (uncertainty_noise=0, uncertainty=learned)."
@@ -64,7 +64,10 @@ class Config:
         >>> Config().with_changes(["tau=3", "batch=64"]).objective.tau
         3.0
         """
-        given = dict(changes) if isinstance(changes, Mapping) else dict(split_change(change) for change in changes)
+        given: dict[str, Any] = {}  # in the order of the last word on each
+        for name, value in changes.items() if isinstance(changes, Mapping) else map(split_change, changes):
+            given.pop(name, None)
+            given[name] = value
         changed: dict[str, dict[str, Any]] = {}  # part by part, so that leaves which belong together change together
         for name, value in given.items():
             place, leaf, key = _located(name)
@@ -73,20 +76,20 @@ class Config:
             if key:  # inside a leaf that is a dict: loss_options.margin=0.2
                 value = {**leaves.get(leaf, getattr(getattr(self, place), leaf)), key: value}
             leaves[leaf] = value
-        self._check_options_of_another_loss(changed.get("objective", {}))
+        self._check_options_of_another_loss(given)
         return replace(self, **{place: replace(getattr(self, place), **leaves) for place, leaves in changed.items()})
 
-    def _check_options_of_another_loss(self, changed: Mapping[str, Any]) -> None:
-        loss = changed.get("loss")
-        if loss not in LOSSES:
+    def _check_options_of_another_loss(self, given: Mapping[str, Any]) -> None:
+        """Raise if options that were chosen for one loss would go on to another unnoticed."""
+        loss = given.get("loss", self.objective.loss)
+        if loss == self.objective.loss:
             return
         for leaf in OPTIONS:
-            before = getattr(self.objective, leaf)
-            left = [name for name in lacked_options(leaf, loss, changed.get(leaf, before)) if name in before]
-            if left:
+            left = [name for name in getattr(self.objective, leaf) if f"{leaf}.{name}" not in given]
+            if left and leaf not in given:
                 raise ValueError(
-                    f"{leaf}.{left[0]} is set for {self.objective.loss}, and {loss} has none: give {leaf}=none, "
-                    "and after it what is to be set."
+                    f"{leaf}.{left[0]} is set for {self.objective.loss}, not for {loss}: give {leaf}=none, and after "
+                    "it what is to be set."
                 )
 
     def leaf(self, name: str) -> Any:
@@ -117,9 +120,11 @@ class Config:
     def plain(self) -> Config:
         """The baseline of this run: the loss on its plain distance, without uncertainty and mixed images.
 
-        What would concern these has its default value, so that variants of a run share one baseline.
+        What has an effect beside these alone has its default value, so that variants of a run share one baseline.
         """
-        return self.with_changes({"introspective": False, "mixing": "none"}).effective
+        plain = self.with_changes({"introspective": False, "mixing": "none"})
+        before, after = (effects.idle(config.to_dict()) for config in (self, plain))
+        return plain.with_changes({name: Config().leaf(name) for name in sorted(after - before)})
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -35,7 +35,8 @@ def _has_taught(its: Settings) -> bool:
     return _learns_uncertainty(its) or (its.introspective and its.learn_proxy_uncertainty)
 
 
-def _holds_out(its: Settings) -> bool:
+def holds_out(its: Any) -> bool:
+    """Whether some training classes are kept for validation."""
     return its.validation_share > 0 or its.validation_half != "none" or its.validation_folds is not None
 
 
@@ -54,7 +55,7 @@ def _mixes_by_loss_shares(its: Settings) -> bool:
 HAS_EFFECT: dict[str, Callable[[Settings], bool]] = {
     "crop_scale": lambda its: its.crop == "random_resized",
     "validation_seed": lambda its: its.validation_share > 0,
-    "validate_every": _holds_out,
+    "validate_every": holds_out,
     "uncertainty_dim": _is_introspective,
     "uncertainty": _is_introspective,
     "uncertainty_normalise": _learns_uncertainty,
@@ -69,7 +70,7 @@ HAS_EFFECT: dict[str, Callable[[Settings], bool]] = {
     "distance_scale": _is_introspective,
     "taught_by": _has_taught,
     "uncertainty_noise": _is_introspective,
-    "level_prior": _is_introspective,
+    "level_prior": _learns_uncertainty,
     "mixed_labels": _mixes,
     "mixed_against": lambda its: _mixes_by_loss_shares(its) and (not _has_proxies(its) or its.mixed_against == "all"),
     "mixed_from": _mixes,

@@ -108,17 +108,16 @@ def gradient_norms(groups: Mapping[str, list[nn.Parameter]]) -> dict[str, Tensor
     return norms
 
 
-def warnings(means: Mapping[str, float], *, may_be_equal: bool = False) -> list[str]:
+def warnings(means: Mapping[str, float], *, may_be_equal: bool = False, has_proxies: bool = False) -> list[str]:
     """What is wrong in this epoch, with the loss or with the uncertainty, in words; nothing, if all is well.
 
     may_be_equal: levels of all images, since they were so at the start, or are meant to be.
+    has_proxies: images are compared with these, and not with each other.
     """
     told = []
     if means.get("gradient_semantic_embedding") == 0:
-        told.append(
-            f"no pair of images has taught anything (loss {means['loss']:.3g}): give more images of a class to a batch "
-            "(per_class=4), or take other margins."
-        )
+        more = "" if has_proxies else "give more images of a class to a batch (per_class=4), or "
+        told.append(f"no pair has taught anything (loss {means['loss']:.3g}): {more}take other margins or scales.")
     level = means.get("level_clean")
     if level is None:
         return told

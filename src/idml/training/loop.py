@@ -67,12 +67,13 @@ def train(
     watch = watch or Silent()
     cache = cache if isinstance(cache, Cache) else Cache.open(cache)
     scored_rows(cache)  # raises now what would fail after training
-    for remark in (warning_about(cache, config.data.prepared_size), warning_about_batches(config)):
-        if remark is not None:
-            watch.say(f"warning: {remark}")
     with distributed.process_group(torch.device(device)) as place_of_work:
         where, workshop = RunFolder(folder), Workshop()
         run = Run(config, cache, place_of_work, workshop, watch=watch, folder=where, pixels_memory=pixels_memory)
+        batches = warning_about_batches(config, len(run.class_numbers))
+        for remark in (warning_about(cache, config.data.prepared_size), batches):
+            if remark is not None:
+                watch.say(f"warning: {remark}")
         run.logs = Logs(where, wandb=wandb)
         run.go()
         if run.was_trained and (scores := where.scores()) is not None:
@@ -263,7 +264,8 @@ class Run:
         self.watch.epoch(record)
         model = self.config.model
         may_be_equal = model.uncertainty_starts_equal or model.uncertainty == "common"
-        for warning in health.warnings(means, may_be_equal=may_be_equal):
+        has_proxies = self.objective.proxies is not None
+        for warning in health.warnings(means, may_be_equal=may_be_equal, has_proxies=has_proxies):
             self.watch.say(f"warning, epoch {place.epoch + 1}: {warning}")
         return following
 

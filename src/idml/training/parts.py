@@ -16,7 +16,8 @@ from idml.errors import unknown_name
 from idml.losses import LOSSES
 from idml.models.heads import UncertaintyForm, UncertaintyKind
 from idml.models.preprocessing import resized
-from idml.training.reading import check_above_0, check_at_least, check_options
+from idml.training import effects
+from idml.training.reading import check_above_0, check_at_least, check_options, written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,14 +66,17 @@ class DataConfig:
     @property
     def holds_out(self) -> bool:
         """Whether some training classes are kept for validation."""
-        return self.validation_share > 0 or self.validation_half != "none" or self.validation_folds is not None
+        return effects.holds_out(self)
 
     def _check_one_way_to_hold_out(self) -> None:
-        if self.validation_folds is not None and (self.validation_share > 0 or self.validation_half != "none"):
-            raise ValueError(
-                f"validation_folds is {self.validation_folds}, beside validation_share={self.validation_share:g} and "
-                f"validation_half={self.validation_half}: hold out classes in one way."
-            )
+        ways = {
+            "validation_share": self.validation_share > 0,
+            "validation_half": self.validation_half != "none",
+            "validation_folds": self.validation_folds is not None,
+        }
+        given = [f"{name}={written(getattr(self, name))}" for name, is_given in ways.items() if is_given]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} both hold out classes: hold them out in one way.")
 
     @property
     def scored_size(self) -> int:
@@ -212,9 +216,10 @@ class MixingConfig:
     mixed_from: the images of the batch are mixed with each other, or as many "others", drawn like it and apart from it,
     are: at the same cost a step shows up to twice as many images.
     mixed_weight: of what mixed images add to the loss.
-    mixed_teaches: "uncertainty" keeps what mixed images teach from semantic embeddings and proxies, for losses that
-    Mixup harms; they go through the backbone without gradients, which has its share (uncertainty_gradient) of what
-    originals' uncertainty learns beside them. Without uncertainty, all learns.
+    mixed_teaches: "uncertainty" keeps what mixed images teach from semantic embeddings, of images and of proxies, for
+    losses that Mixup harms; they go through the backbone without gradients, which has its share (uncertainty_gradient)
+    of what originals' uncertainty learns beside them. They still count in the mean by which centred and relative
+    distances of originals are scaled. Without uncertainty, all learns.
     partner_negatives: otherwise, by shares of the loss or classes, no pair whose label sets meet is a negative.
     smallest_share: a mixed image is in both of its classes, by sets, if it has more than this share of each.
     concentration: shares are drawn from Beta(concentration, concentration): the smaller, the less is mixed.
@@ -285,7 +290,9 @@ class OptimiserConfig:
     cached_chunk: int | None = None
 
     def __post_init__(self):
-        check_above_0(self, "lr", "decay_factor", "clip")
+        check_above_0(self, "lr", "decay_factor")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"clip is {self.clip}: give a number above 0.")
         check_at_least(self, 1, "decay_epochs", "accumulate", "cached_chunk")
         factors = ("head_factor", "uncertainty_factor", "proxy_factor")
         check_at_least(self, 0, *factors, "weight_decay", "warm_up_epochs")

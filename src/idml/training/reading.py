@@ -6,7 +6,7 @@ import inspect
 import math
 import types
 import typing
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 from idml.errors import unknown_name
@@ -62,10 +62,10 @@ def read(name: str, value: Any, kind: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError(f"{name} is {value!r}: set its keys one by one, {name}.KEY=VALUE, or none of them.")
         return {key: read_option(f"{name}.{key}", key, part) for key, part in value.items()}
-    if kind is bool and isinstance(value, str):
-        if value.lower() not in WORDS:
+    if kind is bool:
+        if str(value).lower() not in WORDS:
             raise ValueError(f"{name} is {value!r}: give true or false.")
-        return WORDS[value.lower()]
+        return WORDS[str(value).lower()]
     try:
         found = kind(value)
     except (TypeError, ValueError, OverflowError):
@@ -119,22 +119,22 @@ def read_option(name: str, key: str, value: Any) -> Any:
     return read(name, value, kinds[key])
 
 
-def options_of(loss: str) -> dict[str, type]:
-    """The keywords of a loss, and the types of their defaults.
+def options_of(loss: str) -> dict[str, Any]:
+    """The keywords of a loss, and their types.
 
     >>> options_of("fast_ap")
     {'bins': <class 'int'>, 'max_distance': <class 'float'>}
     """
-    return {name: type(default) for name, default in option_defaults("loss_options", loss).items()}
+    return _kinds("loss_options", loss)
 
 
-def miner_options_of(loss: str) -> dict[str, type]:
+def miner_options_of(loss: str) -> dict[str, Any]:
     """The keywords of the miner that chooses pairs for a loss; nothing where none does.
 
     >>> miner_options_of("multi_similarity"), miner_options_of("proxy_anchor")
     ({'epsilon': <class 'float'>}, {})
     """
-    return {name: type(default) for name, default in option_defaults("miner_options", loss).items()}
+    return _kinds("miner_options", loss)
 
 
 def option_defaults(leaf: str, loss: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def option_defaults(leaf: str, loss: str) -> dict[str, Any]:
     >>> option_defaults("loss_options", "softmax")
     {'scale': 20.0, 'include_positive': True}
     """
-    function = LOSSES[loss].function if leaf == "loss_options" else LOSSES[loss].miner
+    function = _chosen(leaf, loss)
     parameters = [] if function is None else inspect.signature(function).parameters.values()
     return {
         each.name: each.default
@@ -152,25 +152,27 @@ def option_defaults(leaf: str, loss: str) -> dict[str, Any]:
     }
 
 
+def _kinds(leaf: str, loss: str) -> dict[str, Any]:
+    function = _chosen(leaf, loss)
+    kinds = {} if function is None else typing.get_type_hints(function)
+    return {name: kinds[name] for name in option_defaults(leaf, loss)}
+
+
+def _chosen(leaf: str, loss: str) -> Callable[..., Any] | None:
+    """The function whose options these are."""
+    return LOSSES[loss].function if leaf == "loss_options" else LOSSES[loss].miner
+
+
 OPTIONS = {"loss_options": ("loss", options_of), "miner_options": ("miner", miner_options_of)}
-
-
-def lacked_options(leaf: str, loss: str, names: Iterable[str]) -> list[str]:
-    """Of these options those that this loss, or its miner, does not have.
-
-    >>> lacked_options("loss_options", "triplet", ["negative_margin", "margin"])
-    ['negative_margin']
-    """
-    known = OPTIONS[leaf][1](loss)
-    return [name for name in names if name not in known]
 
 
 def check_options(loss: str, leaf: str, names: Iterable[str]) -> None:
     """Raise for an option that this loss, or its miner, does not have."""
-    called, known = OPTIONS[leaf]
-    for name in lacked_options(leaf, loss, names):
-        kind = f"option of the {loss} loss" + ("" if called == "loss" else f"'s {called}")
-        raise unknown_name(kind, name, known(loss))
+    called, options = OPTIONS[leaf]
+    known = options(loss)
+    for name in names:
+        if name not in known:
+            raise unknown_name(f"option of the {loss} loss" + ("" if called == "loss" else f"'s {called}"), name, known)
 
 
 def check_choices(part: Any) -> None:
@@ -184,7 +186,7 @@ def check_at_least(part: Any, least: float, *names: str) -> None:
     """Raise if one of these leaves is below that; None is no number, and may be."""
     for name in names:
         value = getattr(part, name)
-        if value is not None and not value >= least:  # True for NaN
+        if value is not None and not least <= value < math.inf:  # True for NaN
             raise ValueError(f"{name} is {value}: give at least {least:g}.")
 
 
@@ -192,5 +194,5 @@ def check_above_0(part: Any, *names: str) -> None:
     """Raise if one of these leaves is 0 or below it; None is no number, and may be."""
     for name in names:
         value = getattr(part, name)
-        if value is not None and not value > 0:
+        if value is not None and not 0 < value < math.inf:
             raise ValueError(f"{name} is {value}: give a number above 0.")

@@ -12,7 +12,7 @@ import torch
 
 import idml
 from idml.atomic import writing
-from idml.training import distributed
+from idml.training import distributed, effects
 from idml.training.checkpoint import LAST
 from idml.training.config import Config
 
@@ -114,12 +114,19 @@ def _revision() -> str | None:
 
 
 def _differences(saved: dict[str, Any], asked: dict[str, Any]) -> list[str]:
-    """Names of settings that are not the same; one that is newer than the run had its default value in it."""
+    """Names of settings that are not the same; one that is newer than the run had its default value in it.
+
+    Those without an effect on either may differ.
+    """
     found = []
     defaults = json.loads(json.dumps(Config().to_dict()))
+    before = {part: defaults[part] | saved["config"].get(part, {}) for part in defaults}
+    idle = effects.idle(before) & effects.idle(asked["config"])
     for part, leaves in asked["config"].items():
-        old = defaults[part] | saved["config"].get(part, {})
+        old = before[part]
         found += [
-            f"{name} {old.get(name)!r} instead of {new!r}" for name, new in leaves.items() if old.get(name) != new
+            f"{name} {old.get(name)!r} instead of {new!r}"
+            for name, new in leaves.items()
+            if old.get(name) != new and name not in idle
         ]
     return found + [f"data {name}" for name, new in asked["data"].items() if saved["data"].get(name) != new]

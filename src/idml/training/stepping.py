@@ -65,9 +65,8 @@ def loss_and_gradients(
     noisy = with_noise(original, noise, generator=generator)
     noisy_mixed = None if mixed is None else with_noise(mixed, noise, generator=generator)
     loss = loss_of(objective, noisy, noisy_mixed, batch, mixing)
-    if level_prior and original.uncertainty is not None:
-        every = original if mixed is None else Embedding.cat([original, mixed])
-        assert every.uncertainty is not None
+    every = original if mixed is None else Embedding.cat([original, mixed])
+    if level_prior and every.uncertainty is not None and every.uncertainty.requires_grad:  # else it learns nothing
         loss = loss + level_prior * every.uncertainty.square().sum(dim=1).mean()
     (loss * scale).backward()
     replay()
