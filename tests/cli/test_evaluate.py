@@ -44,6 +44,13 @@ def test_a_single_class_is_refused_by_its_name(idml, tmp_path):
     assert "gulls.npz: all 4 images are of one class, 'gull': give at least two classes." in " ".join(errors.split())
 
 
+def test_a_single_class_without_a_name_is_told_by_its_number(idml, tmp_path):
+    np.savez(tmp_path / "sevens.npz", semantic=np.random.rand(4, 3), labels=np.full(4, 7))
+    code, _, errors = idml("evaluate", tmp_path / "sevens.npz")
+    assert code == 1
+    assert "all 4 images are of one class, '7'" in " ".join(errors.split())
+
+
 def test_a_folder_of_photos_that_is_called_like_the_file_is_left_alone(idml, tmp_path):
     (tmp_path / "photos").mkdir()
     assert idml("evaluate", save(tmp_path / "photos.npz"), "--no-report", "--resamples", "0")[0] == 0

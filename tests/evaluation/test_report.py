@@ -232,6 +232,12 @@ def test_thumbnails_are_small_and_as_bright_as_the_picture_whatever_its_kind(mod
         assert small.getpixel((9, 9)) == pytest.approx((128,) * 3, abs=2)
 
 
+def test_photos_beside_a_foreign_description_are_found_in_their_folder(tmp_path):
+    (tmp_path / "meta.json").write_text("{}")
+    Image.new("L", (5, 4)).save(tmp_path / "a.png")
+    assert Pictures(tmp_path).thumbnail("a.png") is not None
+
+
 def test_an_absolute_path_needs_no_root_and_a_folder_is_no_picture(tmp_path):
     picture_files(tmp_path, 1)
     pictures = Pictures(Path("/nowhere"))

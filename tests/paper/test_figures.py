@@ -58,6 +58,18 @@ def test_both_figures_show_every_arm_in_its_colour(tmp_path):
         assert not set(COLOURS[2:4]) & colours_in(path)
 
 
+def test_arms_that_end_early_are_named_where_they_end_and_others_beside_the_axes(tmp_path, monkeypatch):
+    seen = {}
+
+    def saved(figure, *_arguments, **_options):
+        seen.update({text.get_text().splitlines()[0]: text.get_position()[0] for text in figure.axes[0].texts})
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", saved)
+    with pytest.raises(FileNotFoundError):  # nothing was saved
+        draw_figures(LINES, {"grows": "literal", "stays": "stabilised"}, tmp_path)
+    assert 0 < seen["literal"] < 0.5 < 1 < seen["stabilised"]
+
+
 def test_mixed_images_runs_of_one_epoch_and_runs_without_scores_are_drawn(tmp_path):
     mixed = line("mixed")
     mixed["epochs"] = [{**record, "level_mixed": 0.5} for record in mixed["epochs"]]

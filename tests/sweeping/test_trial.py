@@ -10,7 +10,7 @@ from idml.data.cache import Cache
 from idml.evaluation.calibration import cross_fitted_confidence
 from idml.evaluation.judging import evaluate
 from idml.recipes import recipe
-from idml.sweeping.trial import check_trial, run_trial
+from idml.sweeping.trial import OF_UNCERTAINTY, check_trial, run_trial
 from idml.training.config import Config
 from idml.training.embedding import embed_all
 from idml.training.loop import Run
@@ -86,7 +86,7 @@ def test_what_a_model_without_uncertainty_knows_of_its_errors_is_told(cache):
     pairs = [(w, r) for w in is_wrong.nonzero()[0] for r in (~is_wrong).nonzero()[0] if fold[w] == fold[r]]
     behind = [(1 + float((confidence[right] - confidence[wrong]).sign())) / 2 for wrong, right in pairs]
     assert scores["r_auroc_of_confidence"] == pytest.approx(sum(behind) / len(pairs))
-    assert not scores.keys() & {"r_auroc", "aurc", "mean_level"}
+    assert not scores.keys() & {*OF_UNCERTAINTY, "r_auroc", "aurc", "excess_aurc", "spearman", "calibration_error"}
 
 
 def test_a_common_level_tells_nothing_apart(cache):

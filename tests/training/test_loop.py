@@ -21,6 +21,7 @@ from idml.recipes import recipe
 from idml.training import checkpoint, loop
 from idml.training.checkpoint import BEST, LAST, Place
 from idml.training.config import Config
+from idml.training.curves import PANELS
 from idml.training.feeding import Batch
 from idml.training.loop import Run, train
 from idml.training.runs import RunFolder
@@ -450,6 +451,21 @@ def test_a_loss_that_is_not_a_number_stops_the_run(cache, tmp_path):
     with pytest.raises(ValueError, match=r"the loss is (nan|inf|no number any more) in epoch 1: lower lr \(1e\+30\)"):
         train(small("lr=1e30", "clip=none", "mixing=none", "introspective=false"), cache, tmp_path)
     assert not RunFolder(tmp_path).checkpoint(LAST).exists()
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_run_that_diverges_is_told_of_more_precision_where_there_is_more(cache, precision):
+    with pytest.raises(ValueError, match="lower lr") as raised:
+        run_of(
+            small("lr=1e30", "clip=none", "mixing=none", "introspective=false", f"precision={precision}"), cache
+        ).go()
+    assert ("or use precision=float32" in str(raised.value)) == (precision != "float32")
+
+
+def test_curves_are_of_what_an_epoch_notes(cache):
+    run = run_of(small("epochs=1", "validation_share=0.5", "batch=10", "image_size=8"), cache)  # too small to be right
+    run.go()
+    assert {name for names in PANELS.values() for name in names} <= run.records[0].keys()
 
 
 @pytest.mark.parametrize("batch", [40, 10])  # the second step ends an epoch, or is in the middle of one
