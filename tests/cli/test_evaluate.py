@@ -193,7 +193,7 @@ def test_an_interruption_is_told(idml, tmp_path, monkeypatch):
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("idml.cli.evaluate.judge", interrupt)
+    monkeypatch.setattr("idml.cli.evaluate.scores_of", interrupt)
     code, _, errors = idml("evaluate", save(tmp_path / "a.npz"))
     assert code == 130
     assert "interrupted: nothing half-written was left behind" in errors

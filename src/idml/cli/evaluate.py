@@ -22,7 +22,7 @@ from idml.cli.tables import detection_table, scores_table, spreads_table
 from idml.distances import Introspective
 from idml.evaluation.calibration import Calibration
 from idml.evaluation.embedded import Embedded
-from idml.evaluation.judging import evaluate as judge
+from idml.evaluation.judging import evaluate as scores_of
 from idml.evaluation.ood import OodScores, ood_scores
 from idml.evaluation.report import write_report
 from idml.evaluation.scores import Scores, without_nan
@@ -111,42 +111,46 @@ def evaluate(
         "memory": _bytes(memory),
     }
     with Stages(is_quiet=as_json) as stages:
-        judged = Judge(chosen_device(device), stages, options)
+        judge = Judge(chosen_device(device), stages, options)
         if len(sources) > 1:
-            found = _of_seeds(judged, sources, against or [], output)
+            told = _of_seeds(judge, sources, against or [], output)
         else:
-            found = _of_one(judged, sources[0], train, outside, by_class=by_class)
-            folder = output or (sources[0] / EVALUATION if sources[0].is_dir() else _beside(sources[0]))
-            found.remarks.append(_save(folder / "scores.json", found.answer))
-            if report:
-                stages.begin("report")
-                found.remarks.extend(_report(folder / "report.html", sources[0], found, images))
-        for table in found.tables:  # last, for all is safe by now, even if nobody reads on
+            of_other_images = None if train is None or outside is None else (train, outside)
+            one = _of_one(judge, sources[0], of_other_images, by_class=by_class)
+            told = _written(one, output or _place_of(sources[0]), stages, report=report, images=images)
+        for table in told.tables:  # last, for all is safe by now, even if nobody reads on
             stages.show(table)
-        for remark in found.remarks:
+        for remark in told.remarks:
             stages.say(remark)
     if as_json:
-        typer.echo(json.dumps(found.answer, allow_nan=False, indent=2))
+        typer.echo(json.dumps(told.answer, allow_nan=False, indent=2))
 
 
-class Found(NamedTuple):
-    """What is told of all sources; of a single one also what its report is made of."""
+class Told(NamedTuple):
+    """What a program reads, and what people do."""
 
     answer: dict[str, Any]
     tables: list[Table]
     remarks: list[str]
-    judged: tuple[Embedded, Scores] | None = None
-    detection: OodScores | None = None
+
+
+class One(NamedTuple):
+    """What is known of a single source; detection: of how it is told from images from elsewhere."""
+
+    source: Path
+    embedded: Embedded
+    scores: Scores
+    detection: OodScores | None
 
 
 class Judge(NamedTuple):
-    """Scores of embeddings in a file, all with the same options."""
+    """Scores embeddings in files, all with the same options."""
 
     place: torch.device
     stages: Stages
     options: dict[str, Any]
 
-    def __call__(self, path: Path) -> tuple[Embedded, Scores]:
+    def scored(self, path: Path) -> tuple[Embedded, Scores]:
         embedded = self.read(path)
         gallery = embedded.gallery
         within = {} if gallery is None else {"gallery": gallery.embedding, "gallery_labels": gallery.labels}
@@ -154,7 +158,7 @@ class Judge(NamedTuple):
         with told_of(path):
             _check_classes(embedded)
             levels = embedded.changed_levels
-            scores = judge(
+            scores = scores_of(
                 embedded.embedding,
                 embedded.labels,
                 **within,
@@ -169,11 +173,11 @@ class Judge(NamedTuple):
         return moved(Embedded.load(path, needs_labels=needs_labels), self.place)
 
 
-def _of_seeds(judged: Judge, sources: list[Path], against: list[Path], output: Path | None) -> Found:
+def _of_seeds(judge: Judge, sources: list[Path], against: list[Path], output: Path | None) -> Told:
     """Several seeds of one method, held against as many of another, if there are any."""
 
     def seed_of(path: Path, *, paired: Seed | None = None) -> Seed:
-        embedded, scores = judged(path)
+        embedded, scores = judge.scored(path)
         seed = Seed(path, embedded.labels.cpu(), scores)
         if paired is not None:
             _check_pair(paired, seed)
@@ -184,35 +188,39 @@ def _of_seeds(judged: Judge, sources: list[Path], against: list[Path], output: P
     comparison = compared(*([seed.scores for seed in side] for side in (ours, theirs)))
     answer = {one.row.key: one.to_dict() for one in comparison}
     remarks = [] if output is None else [_save(output / "comparison.json", answer)]
-    return Found(answer, [spreads_table(comparison)], remarks)
+    return Told(answer, [spreads_table(comparison)], remarks)
 
 
-def _of_one(judged: Judge, source: Path, train: Path | None, outside: Path | None, *, by_class: bool) -> Found:
-    """One source, and how it is told from images from elsewhere, if there are any."""
-    embedded, scores = judged(source)
-    answer, tables, detection = scores.to_dict(), [scores_table(scores, title=str(source))], None
-    if train is not None and outside is not None:
-        train_set, outside_set = (judged.read(path, needs_labels=False) for path in (train, outside))
-        detection = ood_scores(
-            train_set.embedding,
-            embedded.embedding,
-            outside_set.embedding,
-            train_labels=train_set.labels if by_class else None,
-            memory=judged.options["memory"],
-        )
-        answer["outside"] = without_nan(detection.to_dict())
-        tables.append(detection_table(detection))
-    return Found(answer, tables, [], (embedded, scores), detection)
+def _of_one(judge: Judge, source: Path, of_other_images: tuple[Path, Path] | None, *, by_class: bool) -> One:
+    """of_other_images: those that were trained on, and those from elsewhere."""
+    embedded, scores = judge.scored(source)
+    if of_other_images is None:
+        return One(source, embedded, scores, None)
+    train, outside = (judge.read(path, needs_labels=False) for path in of_other_images)
+    detection = ood_scores(
+        train.embedding,
+        embedded.embedding,
+        outside.embedding,
+        train_labels=train.labels if by_class else None,
+        memory=judge.options["memory"],
+    )
+    return One(source, embedded, scores, detection)
 
 
-def _report(path: Path, source: Path, found: Found, images: Path | None) -> list[str]:
-    """Write the report; what there is to say about it."""
-    assert found.judged is not None
-    embedded, scores = found.judged
-    root = images or _image_root(source, embedded)
-    title = f"Evaluation of {source.name}"
-    remarks = write_report(path, scores, embedded, title=title, image_root=root, outside=found.detection)
-    return [*remarks, f"wrote {path}: open it in a browser"]
+def _written(one: One, folder: Path, stages: Stages, *, report: bool, images: Path | None) -> Told:
+    """Write scores, and a report where it is wanted; what there is to say of them."""
+    answer, tables = one.scores.to_dict(), [scores_table(one.scores, title=str(one.source))]
+    if one.detection is not None:
+        answer["outside"] = without_nan(one.detection.to_dict())
+        tables.append(detection_table(one.detection))
+    remarks = [_save(folder / "scores.json", answer)]
+    if report:
+        stages.begin("report")
+        place, root = folder / "report.html", images or _image_root(one.source, one.embedded)
+        title = f"Evaluation of {one.source.name}"
+        remarks += write_report(place, one.scores, one.embedded, title=title, image_root=root, outside=one.detection)
+        remarks.append(f"wrote {place}: open it in a browser")
+    return Told(answer, tables, remarks)
 
 
 def _check_classes(embedded: Embedded) -> None:
@@ -254,9 +262,9 @@ def _check_pair(one: Seed, other: Seed) -> None:
         )
 
 
-def _beside(source: Path) -> Path:
-    """The folder for what is found of a file; never one of photographs that is called like it."""
-    return source.with_name(f"{source.stem}-{EVALUATION}")
+def _place_of(source: Path) -> Path:
+    """The folder for what is found: in that of a run, beside a file, and never one of photographs called like it."""
+    return source / EVALUATION if source.is_dir() else source.with_name(f"{source.stem}-{EVALUATION}")
 
 
 def _numbers(ks: str) -> tuple[int, ...]:
