@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -136,15 +136,17 @@ def sweep(
     workshop: of an earlier sweep in this process, whose images and compiled networks are used again.
     """
     halting, watch = halting or Halting(), watch or SilentSweep()
-    is_open = set(plan.identities) - _done(plan, lab, halting, retry=retry)
+    is_open = set(plan.identities) - _done(plan.known(lab), halting, retry=retry)
     watch.begin(runs=len(plan.identities), done=len(plan.identities) - len(is_open))
     workshop, about = workshop or Workshop(), versions()
     try:
         for run in plan.runs:
-            # read again, for another sweep may share the log
-            if run.identity not in is_open or run.identity in _done(plan, lab, halting, retry=retry):
+            if run.identity not in is_open:
                 continue
-            finished = [line["epochs"] for line in plan.known(lab).values() if _is_comparable(line, run)]
+            known = plan.known(lab)  # read again, for another sweep may share the log
+            if run.identity in _done(known, halting, retry=retry):
+                continue
+            finished = [line["epochs"] for line in known.values() if _is_comparable(line, run)]
             outcome, is_full = _outcome(
                 plan, run, finished, trial, workshop, device, halting, watch.run(run.arm, run.seed)
             )
@@ -159,9 +161,8 @@ def sweep(
     return plan.lines(lab)
 
 
-def _done(plan: Plan, lab: Lab, halting: Halting, *, retry: bool) -> set[str]:
-    """Identities of the runs that need not be run."""
-    lines = plan.known(lab)
+def _done(lines: Mapping[str, Line], halting: Halting, *, retry: bool) -> set[str]:
+    """Identities of the runs that need not be run, of those that the log has."""
     is_again = {
         name: retry and bool(line["error"] or (line["stopped"] and not halting.share)) for name, line in lines.items()
     }
