@@ -16,11 +16,20 @@ def photos() -> Config:
     return Config(
         data=DataConfig(batch=32, crop_scale=(0.3, 1.0), image_size=224),
         model=ModelConfig(
-            backbone="efficientnet_lite0", weights="pretrained", pooling="average", dim=128, uncertainty_dim=128
+            backbone="efficientnet_lite0",
+            weights="pretrained",
+            pooling="average",
+            dim=128,
+            uncertainty_dim=128,
+            uncertainty_gradient=0.3,
+            uncertainty_level=1.0,
+            uncertainty_starts_equal=True,
         ),
-        objective=ObjectiveConfig(loss="proxy_anchor", introspective=True),
-        mixing=MixingConfig(mixing="mixup"),
-        optimiser=OptimiserConfig(warm_up_epochs=1, decay_epochs=4),
+        objective=ObjectiveConfig(
+            loss="softmax", tau=1.0, smoothing=0.1, distance_scale="centred", taught_by="positives"
+        ),
+        mixing=MixingConfig(mixing="mixup", mixed_teaches="uncertainty"),
+        optimiser=OptimiserConfig(warm_up_epochs=1, decay_epochs=4, uncertainty_factor=0.01),
         run=RunConfig(epochs=8, precision="float32"),
     )
 
