@@ -295,7 +295,7 @@ def _check_options(kind: str, given: Mapping[str, Any], function: Callable[..., 
             raise unknown_name(kind, name, known)
         if isinstance(value, int | float) and not math.isfinite(value):
             raise ValueError(f"{name}, {kind}, is {value}: give a finite number.")
-        if name in EXPONENTS and not (isinstance(value, int | float) and value > 0):
+        if name in EXPONENTS and (isinstance(value, str) or not value > 0):
             raise ValueError(f"{name}, {kind}, is {value!r}: give a number above 0.")
     if function is not None:
         nobody = torch.zeros(1, 1, dtype=torch.bool)
