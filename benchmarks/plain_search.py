@@ -3,8 +3,8 @@
     python benchmarks/plain_search.py CACHE WEIGHTS FEATURES LOG [LOSS ...]
 
 CACHE, WEIGHTS and FEATURES are those of `benchmarks/frozen_heads.py`, whose runs these are. Of each loss as many
-configurations are drawn as its plain form lacked, when this was written, to have been tried in as many as its forms with
-uncertainty (DRAWS). The rule, written before the first run, of R@1 + MAP@R after the last epoch:
+configurations are drawn as its plain form lacked, when this was written, to have been tried in as many as its forms
+with uncertainty (DRAWS). The rule, written before the first run, of R@1 + MAP@R after the last epoch:
 
 1. All draws are run with seed 0; the FINALISTS best of each loss, and its recipe, with FRESH seeds as well.
 2. The finalist that is best by its fresh seeds is nominated, if it is more than MARGIN above the recipe by theirs.
@@ -126,7 +126,7 @@ def main() -> None:
         print(f"{loss}: {len(draws)} draws", flush=True)
         match nominated(base, draws, **how):
             case (arm, above):
-                print(f"nominated, {above:+.2f}: {loss} drawn: {name_of_recipe(loss)} {arm.name}", flush=True)
+                print(f"nominated, {above:+.2f}: {loss} plain, drawn: {name_of_recipe(loss)} {arm.name}", flush=True)
             case None:
                 print("none is nominated", flush=True)
 
