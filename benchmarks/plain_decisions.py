@@ -149,7 +149,9 @@ def decide_and_score(options: argparse.Namespace) -> None:
     how = {"device": chosen_device("auto"), "halting": Halting(share=0), "workshop": Workshop(), "watch": Told()}
     known = [line for log in options.known for line in Lab(log).lines()]
     folds = Folds(cache, Lab(options.folder / "folds.jsonl"), known, common, how)
-    baselines = decided([form for path in options.arms for form in forms_of_file(path)], folds)
+    forms = [form for path in options.arms for form in forms_of_file(path)]
+    Plan([form.arm(common, held_out(VALIDATE)) for form in forms], FOLDS, cache).check()
+    baselines = decided(forms, folds)
     print("better baselines:", ", ".join(form.name for form in baselines) or "none", flush=True)
 
     def score(forms: Sequence[Form], cache: Cache, log: str, seeds: Sequence[int]) -> None:

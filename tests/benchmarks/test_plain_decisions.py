@@ -1,0 +1,101 @@
+import sys
+from pathlib import Path
+
+import pytest
+from caches import draw_cache
+
+from idml.sweeping.lab import Lab
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def decisions():
+    sys.path.insert(0, str(BENCHMARKS))
+    import plain_decisions
+
+    sys.path.remove(str(BENCHMARKS))
+    return plain_decisions
+
+
+class Known:
+    """Folds whose scores are known beforehand, above a recipe that has 100 everywhere."""
+
+    def __init__(self, gains: dict[str, list[float]]):
+        self.gains, self.runs = gains, []
+
+    def run(self, forms, folds) -> None:
+        self.runs += [(form.name, fold) for form in forms for fold in folds if form.changes]
+
+    def gain(self, form, folds) -> float:
+        known = [self.gains[form.name][fold] for fold in folds if (form.name, fold) in self.runs]
+        return sum(known) / len(folds) if len(known) == len(folds) else float("-inf")
+
+
+def test_forms_go_on_as_long_as_they_are_ahead_and_the_best_of_a_loss_is_taken(decisions):
+    gains = {
+        "behind": [-0.6, 9, 9, 9],
+        "level": [-0.4, 0.9, 9, 9],  # 0.25 on two folds
+        "good": [0.4, 0.4, 0.6, 0.8],
+        "better": [0.2, 0.6, 0.9, 0.8],
+        "of another loss": [1.0, 1.0, 0.0, -0.2],  # 0.45 on four
+    }
+    folds = Known(gains)
+    recipes = {"of another loss": "cub-triplet-plain"}
+    forms = [decisions.Form(name, recipes.get(name, "cub-softmax-plain"), ("average=0.98",)) for name in gains]
+    assert [form.name for form in decisions.decided(forms, folds)] == ["better"]
+    runs = {name: [fold for run, fold in folds.runs if run == name] for name in gains}
+    assert runs == {
+        "behind": [0],
+        "level": [0, 1],
+        "good": [0, 1, 2, 3],
+        "better": [0, 1, 2, 3],
+        "of another loss": [0, 1, 2, 3],
+    }
+
+
+def test_the_method_takes_the_changes_and_keeps_the_rate_of_its_uncertainty(decisions):
+    form = decisions.Form("softmax plain, slow", "cub-softmax-plain", ("lr=1e-5", "loss_options.scale=16"))
+    method = form.of_method
+    before, after = (method.unchanged.arm([], {}).config.optimiser, method.arm([], {}).config.optimiser)
+    assert method.name == "softmax both, slow"
+    assert method.arm([], {}).config.objective.loss_options == {"scale": 16.0}
+    assert after.lr * after.uncertainty_factor == pytest.approx(before.lr * before.uncertainty_factor)
+    assert method.arm([], {}).config.objective.introspective
+
+
+def test_forms_are_read_without_those_that_change_nothing(decisions, tmp_path):
+    (tmp_path / "some.arms").write_text(
+        "# digits: none\na plain: digits-plain\na plain, slow: digits-plain lr=1e-4 # ?\n"
+    )
+    (form,) = decisions.forms_of_file(tmp_path / "some.arms")
+    assert (form.name, form.recipe, form.changes) == ("a plain, slow", "digits-plain", ("lr=1e-4",))
+
+
+def test_recipes_are_known_from_longer_runs_and_everything_else_is_run_once(decisions, tmp_path, capsys):
+    cache = draw_cache(tmp_path, classes=20)
+    (tmp_path / "forms.arms").write_text("digits plain, slow: digits-plain lr=1e-4\n")
+
+    def decide(folder: str, epochs: int, *known: str) -> list[tuple[str, int]]:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        places = [str(cache.folder), "none", str(tmp_path / folder), "--arms", str(tmp_path / "forms.arms")]
+        decisions.main([*places, "--set", f"epochs={epochs}", "batch=20", "--known", *known])
+        lines = Lab(tmp_path / folder / "folds.jsonl").lines()
+        assert not any(line["error"] for line in lines)
+        return [(line["arm"], line["seed"]) for line in lines]
+
+    longer = decide("longer", 2)
+    assert {("digits-plain", fold) for fold in range(4)} < set(longer)
+    assert decide("longer", 2) == longer, "what the log has is not run again"
+    known = str(tmp_path / "longer" / "folds.jsonl")
+    assert "digits-plain" not in [name for name, _ in decide("shorter", 1, known)], "two epochs hold one"
+    assert "digits-plain" in [name for name, _ in decide("alone", 1)]
+    assert "digits plain, slow: " in capsys.readouterr().out
+
+
+def test_mistakes_are_told_before_the_first_run(decisions, tmp_path):
+    cache = draw_cache(tmp_path, classes=20)
+    (tmp_path / "forms.arms").write_text("a plain: digits-plain lrs=1e-4\n")
+    with pytest.raises(SystemExit, match="unknown setting 'lrs'"):
+        decisions.main([str(cache.folder), "none", str(tmp_path), "--arms", str(tmp_path / "forms.arms"), "--set"])
+    assert not (tmp_path / "folds.jsonl").exists()
