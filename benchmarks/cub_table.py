@@ -3,6 +3,7 @@
     python benchmarks/cub_table.py LOG [LOG ...]               final runs, judged on the test classes
     python benchmarks/cub_table.py LOG [LOG ...] --validation  a search, judged on validation classes
     python benchmarks/cub_table.py LOG [LOG ...] --plot FILE   final runs: what both parts gain, as a picture
+    python benchmarks/cub_table.py LOG [LOG ...] --effort      a search: how many configurations each loss was tried in
     python benchmarks/cub_table.py --recipes                   what sets the recipes apart
 
 Final runs are arms named LOSS ROW, as "proxy_anchor both": see `idml.paper.rows`. Logs may be incomplete.
@@ -12,6 +13,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from idml.paper.effort import effort
 from idml.paper.forms import forms
 from idml.paper.gains import draw_gains
 from idml.paper.tables import final_tables, validation_tables
@@ -24,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     kinds = parser.add_mutually_exclusive_group()
     kinds.add_argument("--validation", action="store_true", help="the runs of a search instead of final ones")
     kinds.add_argument("--plot", type=Path, metavar="FILE.png", help="draw what both parts gain, instead of tables")
+    kinds.add_argument("--effort", action="store_true", help="how many configurations of each loss a search has tried")
     kinds.add_argument("--recipes", action="store_true", help="what sets the recipes apart: no log is read")
     options = parser.parse_args(arguments)
     if options.recipes:
@@ -39,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if options.plot:
             draw_gains(lines, options.plot)
             print(f"wrote {options.plot}")
+        elif options.effort:
+            print(effort(lines))
         else:
             print(_tables(lines, is_search=options.validation), end="")
     except (ValueError, OSError) as mistake:

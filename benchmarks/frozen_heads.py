@@ -12,6 +12,7 @@ whether a form harms, and why (`alpha`, `rank`): not what it gains.
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ CROPS, SHARES = 5, (0.5, 0.75, 0.9)  # random crops of each image; shares of mix
 CROP_SIZE, TEST_SIZE, RESIZED = 160, 224, 256
 ADAPTER, USUAL_NORM = 512, 30.0  # its width; the scale of pooled features after LayerNorm
 VALIDATE_EVERY = 3
+WATCHED = ("recall@1", "map_at_r", "r_auroc", "rank")  # of the scores, those that an epoch's record has
 SEED_OF_OTHERS = 1000  # added to that of a run, for images that are mixed in place of the batch
 
 
@@ -214,12 +216,16 @@ def trial(
     features: Features,
     should_stop,
     objective_for=build_objective,
+    judge: Callable[[Adapted, Features], dict[str, float]] | None = None,
+    validate_every: int = VALIDATE_EVERY,
     **_options: Any,
 ) -> dict[str, Any]:
     """One run, as `idml.sweeping.trial.run_trial` tells of it.
 
     objective_for: makes the objective of a config and a number of classes.
+    judge: gives the scores of a model, `judged` unless another is given.
     """
+    judge = judge or judged
     start = time.perf_counter()
     torch.manual_seed(config.run.seed)
     model = Adapted(features.crops.shape[2], config)
@@ -230,7 +236,7 @@ def trial(
     aims = config.objective
     options = {"level_prior": aims.level_prior, "noise": aims.uncertainty_noise, "generator": generator}
     record: dict[str, float] = {}
-    records, stopped = [], None
+    records, stopped, scores = [], None, {}
     for epoch in range(1, config.run.epochs + 1):
         model.train()
         means = health.Averages()
@@ -245,19 +251,18 @@ def trial(
                 how = {"mixed": step.mixed, "is_centred": objective.is_centred}
                 means.add(health.doubts(step.original, compared, pairs, objective.distance, **how))
         record = {"epoch": epoch, **means.read()}
-        if epoch % VALIDATE_EVERY == 0 or epoch == config.run.epochs:
+        if epoch % validate_every == 0 or epoch == config.run.epochs:
             with average.in_place():
-                scores = judged(model, features)
-            record |= {f"validation_{name}": scores[name] for name in ("recall@1", "map_at_r", "r_auroc", "rank")}
+                scores = judge(model, features)
+            record |= {f"validation_{name}": scores[name] for name in WATCHED if name in scores}
         records.append({name: float(f"{value:.5g}") for name, value in record.items()})
         if epoch < config.run.epochs and should_stop(record):
             stopped = epoch
             break
-    average.adopt()
     of_training = ("weight_positive", "weight_negative", "weight_mixed", "weight_deviation")
     return {
         "split": "validation",
-        "scores": judged(model, features) | {name: record[name] for name in of_training if name in record},
+        "scores": scores | {name: record[name] for name in of_training if name in record},
         "epochs": records,
         "stopped": stopped,
         "seconds": round(time.perf_counter() - start, 2),
