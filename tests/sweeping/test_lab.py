@@ -132,7 +132,9 @@ def test_what_is_written_out_is_no_other_run():
         return identity(stored(recipe("digits").with_changes(changes)), "", "")
 
     assert known_as("loss_options.alpha=32", "test_size=32") == known_as()
-    assert known_as("loss=margin", "miner_options.dim=512") == known_as("loss=margin")
+    margin = ("loss=margin", "dim=96")
+    assert known_as(*margin, "miner_options.dim=96") == known_as(*margin), "a miner takes the model's dimension"
+    assert known_as(*margin, "miner_options.dim=512") != known_as(*margin)
     for change in ("loss_options.alpha=16", "test_size=48"):
         assert known_as(change) != known_as()
 

@@ -52,7 +52,7 @@ def settings_of(config: Config, part: str) -> Iterator[Setting]:
         if name in OPTIONS:
             _, kinds_of = OPTIONS[name]
             kinds = kinds_of(config.objective.loss)
-            for key, default in option_defaults(name, config.objective.loss).items():
+            for key, default in option_defaults(name, config.objective.loss, dim=config.model.dim).items():
                 yield Setting(f"{name}.{key}", written(value.get(key, default)), wanted(kinds[key]), "")
         else:
             yield Setting(name, written(value), ", ".join(LOSSES) if name == "loss" else wanted(kind), notes[name])

@@ -118,7 +118,7 @@ def _whole(config: Mapping[str, Any]) -> dict[str, Any]:
     if data["test_size"] == data["image_size"]:
         data["test_size"] = None
     for leaf in OPTIONS:
-        usual = option_defaults(leaf, objective["loss"])
+        usual = option_defaults(leaf, objective["loss"], dim=whole["model"]["dim"])
         objective[leaf] = {name: value for name, value in objective[leaf].items() if usual.get(name) != value}
     return whole
 

@@ -137,16 +137,20 @@ def miner_options_of(loss: str) -> dict[str, Any]:
     return _kinds("miner_options", loss)
 
 
-def option_defaults(leaf: str, loss: str) -> dict[str, Any]:
+def option_defaults(leaf: str, loss: str, *, dim: int | None = None) -> dict[str, Any]:
     """The values that options of a loss, or of its miner, have where nothing else is set.
+
+    dim: of the model's semantic embedding, which an objective tells a miner that asks for it.
 
     >>> option_defaults("loss_options", "softmax")
     {'scale': 20.0, 'include_positive': True}
+    >>> option_defaults("miner_options", "margin", dim=128)["dim"]
+    128
     """
     function = _chosen(leaf, loss)
     parameters = [] if function is None else inspect.signature(function).parameters.values()
     return {
-        each.name: each.default
+        each.name: dim if each.name == "dim" and dim is not None else each.default
         for each in parameters
         if each.kind is each.KEYWORD_ONLY and each.default is not None  # what can be written, so no generators
     }
