@@ -32,7 +32,6 @@ from idml.sweeping.halting import Halting
 from idml.sweeping.lab import Lab, Line, arm_identity, stored, with_effective_settings
 from idml.sweeping.space import Arm, arms_of_recipes, held_out
 from idml.sweeping.sweep import Plan, sweep
-from idml.training.config import Config
 from idml.training.workshop import Workshop
 
 FOLDS, VALIDATE = (0, 1, 2, 3), "5-fold"
@@ -83,21 +82,24 @@ class Folds:
     """What is known of forms on folds, and runs of what is not."""
 
     def __init__(self, cache: Cache, lab: Lab, known: Sequence[Line], common: Sequence[str], options: dict):
-        self.cache, self.lab, self.known, self.common, self.options = cache, lab, known, common, options
+        self.cache, self.lab, self.common, self.options = cache, lab, common, options
+        self._found: dict[str, list[Line]] = defaultdict(list)
+        self._keep([*known, *lab.lines()])
 
     def run(self, forms: Sequence[Form], folds: Sequence[int]) -> None:
         for fold in folds:
             arms = [form.arm(self.common, held_out(VALIDATE)) for form in forms if fold not in self.totals(form)]
             if arms:
-                sweep(Plan(arms, [fold], self.cache), self.lab, **self.options)
+                self._keep(sweep(Plan(arms, [fold], self.cache), self.lab, **self.options))
 
     def totals(self, form: Form) -> dict[int, float]:
         """R@1 + MAP@R in % on each fold that is known."""
         config = form.arm(self.common, held_out(VALIDATE)).config
-        wanted, found = _without_epochs(config, self.cache), defaultdict(list)
-        for line in [*self.known, *self.lab.lines()]:
+        run = {"config": stored(config), "data": self.cache.meta.index_checksum, "split": "validation"}
+        found: dict[int, list[float]] = defaultdict(list)
+        for line in self._found[_identity_without_epochs(run)]:
             total = _total_after(line, config.run.epochs)
-            if total is not None and _identity_without_epochs(line) == wanted:
+            if total is not None:
                 found[line["seed"]].append(total)
         return {fold: fmean(totals) for fold, totals in found.items()}
 
@@ -108,11 +110,9 @@ class Folds:
             return float("-inf")
         return fmean(totals[fold] - recipes[fold] for fold in folds)
 
-
-def _without_epochs(config: Config, cache: Cache) -> str:
-    return _identity_without_epochs(
-        {"config": stored(config), "data": cache.meta.index_checksum, "split": "validation"}
-    )
+    def _keep(self, lines: Sequence[Line]) -> None:
+        for line in lines:
+            self._found[_identity_without_epochs(line)].append(line)
 
 
 def _identity_without_epochs(line: Line) -> str:
