@@ -1,10 +1,8 @@
 import inspect
-import sys
-from importlib import import_module
-from pathlib import Path
 
 import pytest
 import torch
+from scripts import benchmark
 
 from idml import Embedding
 from idml.losses import triplet_loss
@@ -17,12 +15,7 @@ CLASSES, DIM = 5, 8
 
 @pytest.fixture(scope="module")
 def peers():
-    folder = str(Path(__file__).parents[2] / "benchmarks")
-    sys.path.insert(0, folder)
-    try:
-        return import_module("peer_baselines")
-    finally:
-        sys.path.remove(folder)
+    return benchmark("peer_baselines")
 
 
 def embedding() -> tuple[Embedding, torch.Tensor]:

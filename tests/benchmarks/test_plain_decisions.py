@@ -1,21 +1,13 @@
-import sys
-from pathlib import Path
-
 import pytest
 from caches import draw_cache
+from scripts import benchmark
 
 from idml.sweeping.lab import Lab
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture(scope="module")
 def decisions():
-    sys.path.insert(0, str(BENCHMARKS))
-    import plain_decisions
-
-    sys.path.remove(str(BENCHMARKS))
-    return plain_decisions
+    return benchmark("plain_decisions")
 
 
 class Known:

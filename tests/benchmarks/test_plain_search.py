@@ -1,25 +1,15 @@
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from caches import draw_cache
+from scripts import benchmark
 
 from idml.losses import LOSSES
-from idml.paper.effort import configurations
-from idml.sweeping.lab import Lab, stored
-
-ROOT = Path(__file__).parents[2]
-BENCHMARKS = ROOT / "benchmarks"
+from idml.sweeping.lab import Lab
 
 
 @pytest.fixture(scope="module")
 def search():
-    sys.path.insert(0, str(BENCHMARKS))
-    import plain_search
-
-    sys.path.remove(str(BENCHMARKS))
-    return plain_search
+    return benchmark("plain_search")
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -66,17 +56,3 @@ def test_the_finalist_with_the_best_fresh_seeds_is_nominated_not_the_luckiest(se
 def test_what_is_hardly_better_than_the_recipe_is_not_nominated(search, tmp_path):
     found, *_ = nomination(search, tmp_path, lambda of, _: 75 if of is None else 75.2)
     assert found is None
-
-
-def test_configurations_are_counted_once_whatever_their_seeds_epochs_and_idle_settings(search):
-    _, (arm, other, *_) = search.arms_of("softmax", "none")
-
-    def line(config):
-        return {"config": stored(config), "data": "", "split": "validation"}
-
-    same = [arm.config, arm.config.with_changes(["seed=3", "epochs=2"]), arm.config.with_changes(["tau=3"])]
-    mixed = arm.config.with_changes(["mixing=mixup"])
-    lines = [line(config) for config in [*same, other.config, mixed]]
-    known = {"plain": 2, "Mixup alone": 1, "with uncertainty": 0}
-    assert configurations(lines) == {"softmax": known}
-    assert configurations([{**one, "split": "test"} for one in lines]) == {}
