@@ -38,6 +38,7 @@ FOLDS, VALIDATE = (0, 1, 2, 3), "5-fold"
 PATIENCE, AHEAD, ENOUGH = 0.5, 0.3, 0.5
 FINAL_SEEDS, SWAPPED_SEEDS = range(5), range(3)
 PLAIN = "-plain"
+AT_THE_END = "validate_every=1000"  # a quarter of a run's time goes into validation after every epoch
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,9 @@ class Folds:
 
 
 def _identity_without_epochs(line: Line) -> str:
+    """Of runs that differ in how long they are, and in how often they are judged."""
     effective = with_effective_settings(line)
-    run = effective["config"]["run"] | {"epochs": None}
+    run = effective["config"]["run"] | {"epochs": None, "validate_every": None}
     return arm_identity({**effective, "config": {**effective["config"], "run": run}})
 
 
@@ -178,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--arms", type=Path, nargs="+", required=True)
     parser.add_argument("--known", type=Path, nargs="*", default=[])
     parser.add_argument("--swapped", type=Path)
-    parser.add_argument("--set", nargs="*", default=["backbone=resnet50_v1"], dest="changes")
+    parser.add_argument("--set", nargs="*", default=["backbone=resnet50_v1", AT_THE_END], dest="changes")
     try:
         decide_and_score(parser.parse_args(arguments))
     except (ValueError, OSError) as mistake:

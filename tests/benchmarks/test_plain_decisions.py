@@ -68,10 +68,10 @@ def test_recipes_are_known_from_longer_runs_and_everything_else_is_run_once(deci
     cache = draw_cache(tmp_path, classes=20)
     (tmp_path / "forms.arms").write_text("digits plain, slow: digits-plain lr=1e-4\n")
 
-    def decide(folder: str, epochs: int, *known: str) -> list[tuple[str, int]]:
+    def decide(folder: str, epochs: int, *known: str, every: int = 1) -> list[tuple[str, int]]:
         (tmp_path / folder).mkdir(exist_ok=True)
         places = [str(cache.folder), "none", str(tmp_path / folder), "--arms", str(tmp_path / "forms.arms")]
-        decisions.main([*places, "--set", f"epochs={epochs}", "batch=20", "--known", *known])
+        decisions.main([*places, "--set", f"epochs={epochs}", "batch=20", f"validate_every={every}", "--known", *known])
         lines = Lab(tmp_path / folder / "folds.jsonl").lines()
         assert not any(line["error"] for line in lines)
         return [(line["arm"], line["seed"]) for line in lines]
@@ -82,6 +82,7 @@ def test_recipes_are_known_from_longer_runs_and_everything_else_is_run_once(deci
     known = str(tmp_path / "longer" / "folds.jsonl")
     assert "digits-plain" not in [name for name, _ in decide("shorter", 1, known)], "two epochs hold one"
     assert "digits-plain" in [name for name, _ in decide("alone", 1)]
+    assert ("digits-plain", 0) not in decide("at the end", 2, known, every=2), "they are judged after two epochs"
     assert "digits plain, slow: " in capsys.readouterr().out
 
 
