@@ -1,6 +1,7 @@
 """Does a plain loss gain as much from as much search? Forms of baselines, asked on folds and decided by a rule.
 
     python benchmarks/plain_decisions.py CACHE WEIGHTS FOLDER --arms FILE [FILE …] --known LOG [--swapped CACHE]
+        [--rows benchmarks/arms/cub-final.arms]
 
 Arms are forms of plain recipes, `NAME: cub-softmax-plain CHANGE …`. Scores are R@1 + MAP@R on five folds of the
 training classes, in points above the recipe's on the same folds. The recipe's are those of known logs too, after its
@@ -11,7 +12,8 @@ epochs, also of longer runs (rates are constant); of several runs on a fold thei
 3. Of each loss the form with the highest mean over four folds, if that is more than ENOUGH, is a better baseline. The
    method takes its changes, but for uncertainty's rate; if it is worse with them on the folds, it keeps its recipe.
 4. The better baselines, and the method where it takes their changes, are scored on the test classes, five seeds, and,
-   with --swapped, on the other half, three.
+   with --swapped, on the other half, three. With --rows the other rows of a loss whose method takes its changes are
+   scored with them too, three seeds.
 
 Logs are FOLDER/folds.jsonl, final.jsonl and swapped.jsonl; what they have is not run again.
 """
@@ -36,7 +38,7 @@ from idml.training.workshop import Workshop
 
 FOLDS, VALIDATE = (0, 1, 2, 3), "5-fold"
 PATIENCE, AHEAD, ENOUGH = 0.5, 0.3, 0.5
-FINAL_SEEDS, SWAPPED_SEEDS = range(5), range(3)
+FINAL_SEEDS, OTHER_SEEDS = range(5), range(3)
 PLAIN = "-plain"
 AT_THE_END = "validate_every=1000"  # a quarter of a run's time goes into validation after every epoch
 
@@ -54,14 +56,23 @@ class Form:
         return replace(self, name=self.recipe, changes=())
 
     @property
+    def method(self) -> str:
+        """The recipe of which this one is the baseline, or is itself."""
+        return self.recipe.removesuffix(PLAIN)
+
+    @property
     def of_method(self) -> "Form":
-        """The method with the same changes; uncertainty keeps its rate."""
-        name = self.recipe.removesuffix(PLAIN)
-        before = recipe(name)
-        after = before.with_changes(self.changes)
+        """The method with the same changes."""
+        return Form(self.name.replace("plain", "both", 1), self.method).changed_as(self)
+
+    def changed_as(self, other: "Form") -> "Form":
+        """With the changes of the other form as well; uncertainty keeps its rate."""
+        before = recipe(self.recipe).with_changes(self.changes)
+        after = before.with_changes(other.changes)
         factor = before.optimiser.uncertainty_factor * before.optimiser.lr / after.optimiser.lr
-        kept = () if after.optimiser.lr == before.optimiser.lr else (f"uncertainty_factor={factor:.12g}",)
-        return Form(self.name.replace("plain", "both", 1), name, (*self.changes, *kept))
+        is_kept = after.optimiser.lr == before.optimiser.lr or not after.objective.introspective
+        kept = () if is_kept else (f"uncertainty_factor={factor:.12g}",)
+        return replace(self, changes=(*self.changes, *other.changes, *kept))
 
     def arm(self, common: Sequence[str], validation: dict) -> Arm:
         (arm,) = arms_of_recipes([self.recipe], [*common, *self.changes], validation=validation)
@@ -69,12 +80,12 @@ class Form:
 
 
 def forms_of_file(path: Path) -> list[Form]:
-    """Lines `NAME: RECIPE CHANGE …`; recipes as they are need no run and are left out."""
+    """Lines `NAME: RECIPE CHANGE …`; recipes as they are need no run and are left out, and how many seeds they have."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines():
         name, colon, words = line.partition("#")[0].partition(":")
         if colon:
-            base, *changes = words.split()
+            base, *changes = (word for word in words.split() if not word.startswith("seeds="))
             found.append(Form(name.strip(), base, tuple(changes)))
     return [form for form in found if form.changes]
 
@@ -156,20 +167,24 @@ def decide_and_score(options: argparse.Namespace) -> None:
     baselines = decided(forms, folds)
     print("better baselines:", ", ".join(form.name for form in baselines) or "none", flush=True)
 
-    def score(forms: Sequence[Form], cache: Cache, log: str, seeds: Sequence[int]) -> None:
+    def score(forms: Sequence[Form], seeds: Sequence[int], *, log: str = "final.jsonl", cache: Cache = cache) -> None:
         arms = [form.arm(common, held_out(VALIDATE, is_final=True)) for form in forms]
         if arms:
             sweep(Plan(arms, seeds, cache, is_final=True), Lab(options.folder / log), **how)
 
-    score(baselines, cache, "final.jsonl", FINAL_SEEDS)
+    score(baselines, FINAL_SEEDS)
     methods = [form.of_method for form in baselines]
     folds.run([form.unchanged for form in methods] + methods, FOLDS)
     for form in methods:
         print(f"{form.name}: {folds.gain(form, FOLDS):+.2f}", flush=True)
     taken = [form for form in methods if folds.gain(form, FOLDS) >= 0]
-    score(taken, cache, "final.jsonl", FINAL_SEEDS)
+    score(taken, FINAL_SEEDS)
     if options.swapped:
-        score([*baselines, *taken], Cache.open(options.swapped), "swapped.jsonl", SWAPPED_SEEDS)
+        score([*baselines, *taken], OTHER_SEEDS, log="swapped.jsonl", cache=Cache.open(options.swapped))
+    if options.rows:
+        changes = {method.recipe: baseline for method, baseline in zip(methods, baselines, strict=True)}
+        rows = [row for row in forms_of_file(options.rows) if row.method in {form.recipe for form in taken}]
+        score([row.changed_as(changes[row.method]) for row in rows], OTHER_SEEDS)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -180,6 +195,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--arms", type=Path, nargs="+", required=True)
     parser.add_argument("--known", type=Path, nargs="*", default=[])
     parser.add_argument("--swapped", type=Path)
+    parser.add_argument("--rows", type=Path)
     parser.add_argument("--set", nargs="*", default=["backbone=resnet50_v1", AT_THE_END], dest="changes")
     try:
         decide_and_score(parser.parse_args(arguments))

@@ -58,7 +58,7 @@ def test_the_method_takes_the_changes_and_keeps_the_rate_of_its_uncertainty(deci
 
 def test_forms_are_read_without_those_that_change_nothing(decisions, tmp_path):
     (tmp_path / "some.arms").write_text(
-        "# digits: none\na plain: digits-plain\na plain, slow: digits-plain lr=1e-4 # ?\n"
+        "# digits: none\na plain: digits-plain seeds=5\na plain, slow: digits-plain lr=1e-4 seeds=5 # ?\n"
     )
     (form,) = decisions.forms_of_file(tmp_path / "some.arms")
     assert (form.name, form.recipe, form.changes) == ("a plain, slow", "digits-plain", ("lr=1e-4",))
@@ -84,6 +84,26 @@ def test_recipes_are_known_from_longer_runs_and_everything_else_is_run_once(deci
     assert "digits-plain" in [name for name, _ in decide("alone", 1)]
     assert ("digits-plain", 0) not in decide("at the end", 2, known, every=2), "they are judged after two epochs"
     assert "digits plain, slow: " in capsys.readouterr().out
+
+
+def test_better_baselines_the_method_and_the_other_rows_of_its_loss_are_scored_with_the_same_changes(
+    decisions, tmp_path, monkeypatch
+):
+    cache = draw_cache(tmp_path, classes=20)
+    forms, rows = tmp_path / "forms.arms", tmp_path / "rows.arms"
+    forms.write_text("digits plain, slow: digits-plain lr=1e-4\n")
+    rows.write_text("digits plain: digits-plain seeds=5\ndigits mixup: digits introspective=false seeds=3\n")
+    for name in ("FOLDS", "FINAL_SEEDS", "OTHER_SEEDS"):
+        monkeypatch.setattr(decisions, name, (0,))
+    monkeypatch.setattr(decisions.Folds, "gain", lambda *_: 1.0)
+    files = ["--arms", str(forms), "--rows", str(rows), "--swapped", str(cache.folder)]
+    decisions.main([str(cache.folder), "none", str(tmp_path), *files, "--set", "epochs=1", "batch=20"])
+    final, swapped = (Lab(tmp_path / f"{name}.jsonl").lines() for name in ("final", "swapped"))
+    assert [line["arm"] for line in final] == ["digits plain, slow", "digits both, slow", "digits mixup"]
+    assert [line["arm"] for line in swapped] == ["digits plain, slow", "digits both, slow"]
+    assert {line["config"]["optimiser"]["lr"] for line in final} == {1e-4}
+    assert [line["config"]["objective"]["introspective"] for line in final] == [False, True, False]
+    assert {(line["split"], line["error"]) for line in final} == {("test", None)}
 
 
 def test_mistakes_are_told_before_the_first_run(decisions, tmp_path):
