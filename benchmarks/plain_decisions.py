@@ -37,7 +37,7 @@ from idml.sweeping.sweep import Plan, sweep
 from idml.training.workshop import Workshop
 
 FOLDS, VALIDATE = (0, 1, 2, 3), "5-fold"
-PATIENCE, AHEAD, ENOUGH = 0.5, 0.3, 0.5
+PATIENCE, AHEAD, ENOUGH = 0.3, 0.3, 0.5
 FINAL_SEEDS, OTHER_SEEDS = range(5), range(3)
 PLAIN = "-plain"
 AT_THE_END = "validate_every=1000"  # a quarter of a run's time goes into validation after every epoch

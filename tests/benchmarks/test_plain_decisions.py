@@ -26,8 +26,8 @@ class Known:
 
 def test_forms_go_on_as_long_as_they_are_ahead_and_the_best_of_a_loss_is_taken(decisions):
     gains = {
-        "behind": [-0.6, 9, 9, 9],
-        "level": [-0.4, 0.9, 9, 9],  # 0.25 on two folds
+        "behind": [-0.4, 9, 9, 9],
+        "level": [-0.2, 0.7, 9, 9],  # 0.25 on two folds
         "good": [0.4, 0.4, 0.6, 0.8],
         "better": [0.2, 0.6, 0.9, 0.8],
         "of another loss": [1.0, 1.0, 0.0, -0.2],  # 0.45 on four
