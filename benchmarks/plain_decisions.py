@@ -21,73 +21,24 @@ Logs are FOLDER/folds.jsonl, final.jsonl and swapped.jsonl; what they have is no
 import argparse
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
+from forms import Form, forms_of_file
 from lease import Told
 
 from idml.cli.devices import chosen_device
 from idml.data.cache import Cache
-from idml.recipes import recipe
 from idml.sweeping.halting import Halting
 from idml.sweeping.lab import Lab, Line, arm_identity, stored, with_effective_settings
-from idml.sweeping.space import Arm, arms_of_recipes, held_out
+from idml.sweeping.space import held_out
 from idml.sweeping.sweep import Plan, sweep
 from idml.training.workshop import Workshop
 
 FOLDS, VALIDATE = (0, 1, 2, 3), "5-fold"
 PATIENCE, AHEAD, ENOUGH = 0.3, 0.3, 0.5
 FINAL_SEEDS, OTHER_SEEDS = range(5), range(3)
-PLAIN = "-plain"
 AT_THE_END = "validate_every=1000"  # a quarter of a run's time goes into validation after every epoch
-
-
-@dataclass(frozen=True)
-class Form:
-    """A recipe with changes."""
-
-    name: str
-    recipe: str
-    changes: tuple[str, ...] = ()
-
-    @property
-    def unchanged(self) -> "Form":
-        return replace(self, name=self.recipe, changes=())
-
-    @property
-    def method(self) -> str:
-        """The recipe of which this one is the baseline, or is itself."""
-        return self.recipe.removesuffix(PLAIN)
-
-    @property
-    def of_method(self) -> "Form":
-        """The method with the same changes."""
-        return Form(self.name.replace("plain", "both", 1), self.method).changed_as(self)
-
-    def changed_as(self, other: "Form") -> "Form":
-        """With the changes of the other form as well; uncertainty keeps its rate."""
-        before = recipe(self.recipe).with_changes(self.changes)
-        after = before.with_changes(other.changes)
-        factor = before.optimiser.uncertainty_factor * before.optimiser.lr / after.optimiser.lr
-        is_kept = after.optimiser.lr == before.optimiser.lr or not after.objective.introspective
-        kept = () if is_kept else (f"uncertainty_factor={factor:.12g}",)
-        return replace(self, changes=(*self.changes, *other.changes, *kept))
-
-    def arm(self, common: Sequence[str], validation: dict) -> Arm:
-        (arm,) = arms_of_recipes([self.recipe], [*common, *self.changes], validation=validation)
-        return replace(arm, name=self.name)
-
-
-def forms_of_file(path: Path) -> list[Form]:
-    """Lines `NAME: RECIPE CHANGE …`; recipes as they are need no run and are left out, and how many seeds they have."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        name, colon, words = line.partition("#")[0].partition(":")
-        if colon:
-            base, *changes = (word for word in words.split() if not word.startswith("seeds="))
-            found.append(Form(name.strip(), base, tuple(changes)))
-    return [form for form in found if form.changes]
 
 
 class Folds:
@@ -157,12 +108,17 @@ def decided(forms: Sequence[Form], folds: Folds) -> list[Form]:
     return list(best.values())
 
 
+def changed(paths: Sequence[Path]) -> list[Form]:
+    """The forms in these files; recipes as they are need no run and are left out."""
+    return [form for path in paths for form in forms_of_file(path) if form.changes]
+
+
 def decide_and_score(options: argparse.Namespace) -> None:
     cache, common = Cache.open(options.cache), [*options.changes, f"weights={options.weights}"]
     how = {"device": chosen_device("auto"), "halting": Halting(share=0), "workshop": Workshop(), "watch": Told()}
     known = [line for log in options.known for line in Lab(log).lines()]
     folds = Folds(cache, Lab(options.folder / "folds.jsonl"), known, common, how)
-    forms = [form for path in options.arms for form in forms_of_file(path)]
+    forms = changed(options.arms)
     Plan([form.arm(common, held_out(VALIDATE)) for form in forms], FOLDS, cache).check()
     baselines = decided(forms, folds)
     print("better baselines:", ", ".join(form.name for form in baselines) or "none", flush=True)
@@ -183,7 +139,7 @@ def decide_and_score(options: argparse.Namespace) -> None:
         score([*baselines, *taken], OTHER_SEEDS, log="swapped.jsonl", cache=Cache.open(options.swapped))
     if options.rows:
         changes = {method.recipe: baseline for method, baseline in zip(methods, baselines, strict=True)}
-        rows = [row for row in forms_of_file(options.rows) if row.method in {form.recipe for form in taken}]
+        rows = [row for row in changed([options.rows]) if row.method in {form.recipe for form in taken}]
         score([row.changed_as(changes[row.method]) for row in rows], OTHER_SEEDS)
 
 

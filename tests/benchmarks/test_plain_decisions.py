@@ -46,24 +46,6 @@ def test_forms_go_on_as_long_as_they_are_ahead_and_the_best_of_a_loss_is_taken(d
     }
 
 
-def test_the_method_takes_the_changes_and_keeps_the_rate_of_its_uncertainty(decisions):
-    form = decisions.Form("softmax plain, slow", "cub-softmax-plain", ("lr=1e-5", "loss_options.scale=16"))
-    method = form.of_method
-    before, after = (method.unchanged.arm([], {}).config.optimiser, method.arm([], {}).config.optimiser)
-    assert method.name == "softmax both, slow"
-    assert method.arm([], {}).config.objective.loss_options == {"scale": 16.0}
-    assert after.lr * after.uncertainty_factor == pytest.approx(before.lr * before.uncertainty_factor)
-    assert method.arm([], {}).config.objective.introspective
-
-
-def test_forms_are_read_without_those_that_change_nothing(decisions, tmp_path):
-    (tmp_path / "some.arms").write_text(
-        "# digits: none\na plain: digits-plain seeds=5\na plain, slow: digits-plain lr=1e-4 seeds=5 # ?\n"
-    )
-    (form,) = decisions.forms_of_file(tmp_path / "some.arms")
-    assert (form.name, form.recipe, form.changes) == ("a plain, slow", "digits-plain", ("lr=1e-4",))
-
-
 def test_recipes_are_known_from_longer_runs_and_everything_else_is_run_once(decisions, tmp_path, capsys):
     cache = draw_cache(tmp_path, classes=20)
     (tmp_path / "forms.arms").write_text("digits plain, slow: digits-plain lr=1e-4\n")
