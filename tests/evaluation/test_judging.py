@@ -161,6 +161,15 @@ def test_scores_without_meaning_are_null_in_json():
     assert read["recall"] == {"1": 1.0}
 
 
+@pytest.mark.parametrize(("spread", "is_known"), [(1e-6, False), (1e-2, True)])
+def test_uncertainties_that_all_point_the_same_way_are_not_correlated_with_anything(spread, is_known):
+    embedding, labels = blobs()
+    spread = spread * torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(0))
+    scores = evaluate(Embedding(embedding.semantic, torch.ones(len(labels), 6) + spread), labels, clustering=False)
+    assert scores.uncertainty is not None
+    assert (scores.uncertainty.correlation is not None) == is_known
+
+
 def test_images_known_to_be_certain_have_level_zero():
     embedding, labels = blobs()
     scores = evaluate(Embedding.certain(embedding.semantic), labels, clustering=False)

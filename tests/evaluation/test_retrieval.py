@@ -179,6 +179,23 @@ def test_near_ties_do_not_flip_by_cancellation():
     assert (naive[:, :20] != truth[:, :20]).double().mean() > 0.3
 
 
+def test_a_narrow_gallery_far_from_its_queries_is_put_in_order_by_few_exact_comparisons(monkeypatch):
+    """It is equally far, up to what a float32 distance is wrong by; so what distances have in common is left out."""
+    generator = torch.Generator().manual_seed(0)
+    number = 300
+    queries, common = torch.randn(number + 1, 64, generator=generator, dtype=torch.float64).split([number, 1])
+    gallery = common + 1e-5 * torch.randn(number, 64, generator=generator, dtype=torch.float64)
+    compared: list[int] = []
+    exact = Comparison.exact
+    monkeypatch.setattr(Comparison, "exact", lambda self, i, j: compared.append(len(i)) or exact(self, i, j))
+    own = torch.arange(number)
+    found = ranks_of_positives(Comparison.of(Embedding(queries), Embedding(gallery)), own, own).first
+    a, b = (torch.nn.functional.normalize(rows) for rows in (queries, gallery))
+    distance = torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist")
+    assert torch.equal(found, 1 + (distance < distance.diagonal()[:, None]).sum(dim=1))
+    assert sum(compared) < 2 * number  # of number² pairs
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_other_precisions_are_compared_as_they_are(dtype):
     rows = torch.randn(40, 16, generator=torch.Generator().manual_seed(0)).to(dtype)

@@ -2,9 +2,10 @@
 
 A matrix product in float32 is fast but wrong by about 1e-7 of the rows' squared lengths, enough to
 swap near neighbours, and enough to tell duplicates apart that are equal. Two things are done about
-that. Embeddings are shifted by their common mean first, which changes no distance but removes what
-would cancel. And whatever is closer than `tolerance` in the product is compared again, in float64,
-from differences: those do not depend on where a row stands, so equal images are exactly equal.
+that. Embeddings are shifted by the mean of the gallery first, which changes no distance but removes what
+would cancel; and where queries are no part of it, what its distances to a query have in common is left out.
+Whatever is closer than `tolerance` in the product is compared again, in float64, from differences: those do
+not depend on where a row stands, so equal images are exactly equal.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from idml.errors import check_lengths
 from idml.numerics.precision import exact_products, full_precision, wide
 from idml.numerics.products import directions, row_lengths, steady_directions, steady_sum
 
-ROUNDING = 2e-6  # of the largest squared length: more than any float32 product is wrong by
+ROUNDING = 2e-6  # of half the largest squared length: more than any float32 product is wrong by
 ROUGH_BYTES, INTROSPECTIVE_BYTES = 4, 96  # a distance costs while it is computed; introspective ones in float64
 LAST_BITS = 12  # of 52: what sums in another order leave in doubt
+RESOLUTION = 2.0 ** (2 + LAST_BITS - 52)  # of distances of up to 2, half squared chords, without these digits
 SAME = 1e-28  # half a squared chord of two vectors that differ by rounding alone
 EXACT_AT_ONCE = 1 << 22  # numbers held while pairs are compared exactly: 32 MiB of float64
 
@@ -42,7 +44,6 @@ class Comparison:
     tolerance: float
     shifted_queries: Float[Tensor, "q d"]
     shifted_gallery: Float[Tensor, "m d"]
-    query_half: Float[Tensor, " q"]
     gallery_half: Float[Tensor, " m"]
 
     @classmethod
@@ -57,10 +58,13 @@ class Comparison:
         mean = _mean_direction(gallery)
         shifted_gallery = _shifted(gallery, mean)
         shifted_queries = shifted_gallery if same else _shifted(queries, mean)
-        gallery_half = shifted_gallery.square().sum(dim=1) / 2
-        query_half = gallery_half if same else shifted_queries.square().sum(dim=1) / 2
-        largest = max((float(half.max()) for half in (query_half, gallery_half) if len(half)), default=0.0)
-        tolerance = ROUNDING * largest if introspective is None else ROUNDING
+        longest_query, longest = (
+            float(row_lengths(side).max()) if len(side) else 0.0 for side in (shifted_queries, shifted_gallery)
+        )
+        tolerance = ROUNDING
+        if introspective is None:
+            tolerance *= longest * max(longest_query, longest) / 2
+            tolerance += 0 if same else RESOLUTION
         return cls(
             queries=queries,
             gallery=gallery,
@@ -69,8 +73,7 @@ class Comparison:
             tolerance=tolerance,
             shifted_queries=shifted_queries,
             shifted_gallery=shifted_gallery,
-            query_half=query_half,
-            gallery_half=gallery_half,
+            gallery_half=shifted_gallery.square().sum(dim=1) / 2,
         )
 
     def rough(
@@ -82,7 +85,7 @@ class Comparison:
     ) -> Float[Tensor, "q m"]:
         """Distances of some queries to some gallery images, or to all, up to `tolerance`, in float32.
 
-        Semantic ones are half squared chords. Infinite to oneself.
+        Semantic ones are half squared chords, less what is the same for all of the gallery. Infinite to oneself.
         out: where to write them; memory that was used before is faster than new.
         """
         if self.introspective is not None:
@@ -94,8 +97,9 @@ class Comparison:
             half, gallery = self.gallery_half[chosen], self.shifted_gallery[chosen]
             with full_precision(half.device), exact_products():
                 values = torch.addmm(half, self.shifted_queries[rows], gallery.T, alpha=-1, out=out)
-            values += self.query_half[rows, None]
         if self.same:
+            if self.introspective is None:
+                values += self.gallery_half[rows, None]  # so that a pair has one distance, whichever is the query
             self._forget_oneself(values, rows, columns)
         return values
 
@@ -113,12 +117,11 @@ class Comparison:
             return self.exact(i, j).float()
         at_once = max(1, EXACT_AT_ONCE // self.gallery.semantic.shape[1])
         parts = [
-            self.query_half[some_i]
-            + self.gallery_half[some_j]
-            - torch.linalg.vecdot(self.shifted_queries[some_i], self.shifted_gallery[some_j])
+            self.gallery_half[some_j] - torch.linalg.vecdot(self.shifted_queries[some_i], self.shifted_gallery[some_j])
             for some_i, some_j in zip(i.split(at_once), j.split(at_once), strict=True)
         ]
-        return torch.cat(parts) if parts else self.gallery_half[:0]
+        values = torch.cat(parts) if parts else self.gallery_half[:0]
+        return values + self.gallery_half[i] if self.same else values
 
     def exact(self, i: Int[Tensor, " k"], j: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
         """The distance of query i to gallery image j, pair by pair, in float64 and without its last digits.

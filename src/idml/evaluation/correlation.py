@@ -22,6 +22,7 @@ from idml.numerics.products import directions, row_lengths
 ANCHORS = 100  # the paper's K
 NEIGHBOURS = 10  # Moschella et al.
 ROWS = 1 << 13  # samples at once, while they are compared with the anchors
+ALIKE = 1e-4  # of their length: vectors that differ by less have relative embeddings that differ by its square
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,12 @@ def relative_correlation(
         mrr=float(rank.double().reciprocal().mean()),
         cosine=float(cosine.mean()),
     )
+
+
+def are_alike(rows: Float[Tensor, "n d"]) -> bool:
+    """Whether all point the same way, up to rounding: their cosines to anchors then say nothing."""
+    first = directions(rows[:1].double())
+    return all(float(row_lengths(directions(some.double()) - first).max()) < ALIKE for some in rows.split(ROWS))
 
 
 def _relative(name: str, rows: Float[Tensor, "n d"], anchors: Int[Tensor, " k"]) -> Embedding:

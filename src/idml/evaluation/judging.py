@@ -18,7 +18,7 @@ from idml.errors import unknown_name
 from idml.evaluation.calibration import Calibration, cross_fitted_confidence, expected_calibration_error
 from idml.evaluation.clustering import clustering_scores
 from idml.evaluation.comparing import Comparison
-from idml.evaluation.correlation import NEIGHBOURS, Correlation, relative_correlation
+from idml.evaluation.correlation import NEIGHBOURS, Correlation, are_alike, relative_correlation
 from idml.evaluation.inputs import as_class_numbers, as_embedding, check_uncertainty
 from idml.evaluation.intervals import RESAMPLES, Statistic, bootstrap
 from idml.evaluation.neighbours import nearest_and_rival
@@ -261,8 +261,9 @@ def _among(chosen: Bool[Tensor, " n"], score: Callable[..., Tensor], *values: Sh
 
 
 def _correlation(embedding: Embedding, *, seed: int, memory: int) -> Correlation | None:
-    """None where it has no meaning: too few images, or some without any uncertainty, which have no direction."""
-    if len(embedding) <= NEIGHBOURS or bool((embedding.level == 0).any()):
+    """None where it has no meaning: too few images, some without any uncertainty and so without direction, or all alike."""
+    assert embedding.uncertainty is not None
+    if len(embedding) <= NEIGHBOURS or bool((embedding.level == 0).any()) or are_alike(embedding.uncertainty):
         return None
     return relative_correlation(embedding, seed=seed, memory=memory)
 
