@@ -261,7 +261,7 @@ def _among(chosen: Bool[Tensor, " n"], score: Callable[..., Tensor], *values: Sh
 
 
 def _correlation(embedding: Embedding, *, seed: int, memory: int) -> Correlation | None:
-    """None where it has no meaning: too few images, some without any uncertainty and so without direction, or all alike."""
+    """None where it has no meaning: too few images, some without any uncertainty, or all of one direction."""
     assert embedding.uncertainty is not None
     if len(embedding) <= NEIGHBOURS or bool((embedding.level == 0).any()) or are_alike(embedding.uncertainty):
         return None
