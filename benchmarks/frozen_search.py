@@ -14,7 +14,7 @@ The rule, written before the first run of each kind, of R@1 + MAP@R after the la
 1. All draws are run with seed 0; the FINALISTS best of a loss, and what they are drawn from, with FRESH seeds as well.
 2. The finalist that is best by its fresh seeds is nominated, if it is more than MARGIN above what it is drawn from. Of
    the method only finalists count whose level knows errors, with an R-AUROC of KNOWING or more by these seeds.
-3. What is nominated is asked where the whole network learns (`benchmarks/plain_decisions.py`).
+3. What is nominated is asked where the whole network learns (`benchmarks/fold_decisions.py`).
 
 Two processes with other losses each may share the log. What it has is not run again.
 """
