@@ -1,55 +1,36 @@
 """Random draws of settings on frozen features, of plain losses and of the method: as much search for both, by one rule.
 
-    python benchmarks/frozen_search.py KIND CACHE WEIGHTS FEATURES LOG [LOSS ...]
+    python benchmarks/frozen_search.py plain|method CACHE WEIGHTS FEATURES LOG [LOSS ...] [--draws 60] [--seed 0]
 
-CACHE, WEIGHTS and FEATURES are those of `benchmarks/frozen_heads.py`, whose runs these are. KIND is what is drawn:
+CACHE, WEIGHTS and FEATURES are those of `benchmarks/frozen_heads.py`, whose runs these are. Of a plain recipe options
+of its loss are drawn, rates, and what holds weights still; of one of the method how uncertainty is learned, and what
+is mixed. The rule, of R@1 + MAP@R after the last epoch:
 
-- plain: settings of plain recipes. Of each loss as many as its plain form lacked, when this was written, to have been
-  tried in as many configurations as its forms with uncertainty (DRAWS).
-- again: MORE of these for each loss, from its better baseline on (BETTER).
-- method: as many of the method with the changes of that baseline: how uncertainty is learned, and what is mixed.
-
-The rule, written before the first run of each kind, of R@1 + MAP@R after the last epoch:
-
-1. All draws are run with seed 0; the FINALISTS best of a loss, and what they are drawn from, with FRESH seeds as well.
-2. The finalist that is best by its fresh seeds is nominated, if it is more than MARGIN above what it is drawn from. Of
-   the method only finalists count whose level knows errors, with an R-AUROC of KNOWING or more by these seeds.
+1. All draws are run with seed 0; the FINALISTS best of a loss, and its recipe, with FRESH seeds as well.
+2. The finalist that is best by its fresh seeds is nominated, if it is more than MARGIN above the recipe. Of the method
+   only finalists count whose level knows errors, with an R-AUROC of KNOWING or more by these seeds.
 3. What is nominated is asked where the whole network learns (`benchmarks/fold_decisions.py`).
 
 Two processes with other losses each may share the log. What it has is not run again.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 import torch
-from forms import Form, forms_of_file
 from frozen_heads import Adapted, Features, read, trial
 
 from idml import Embedding, evaluate
 from idml.data.cache import Cache
 from idml.sweeping.lab import Lab, Line
-from idml.sweeping.space import Arm, make_arms, read_over
+from idml.sweeping.space import Arm, arms_of_recipes, make_arms, read_over
 from idml.sweeping.sweep import Plan, sweep
 from idml.training.config import Config
 
-BETTER = Path(__file__).parent / "arms" / "cub-better.arms"
 FIRST, FRESH, FINALISTS, MARGIN, KNOWING = 0, (1, 2), 8, 0.3, 0.58
-DRAWS = {
-    "proxy_anchor": 141,
-    "contrastive": 141,
-    "multi_similarity": 86,
-    "fast_ap": 57,
-    "margin": 56,
-    "proxy_nca": 55,
-    "triplet": 52,
-    "softmax": 40,
-}
-MORE = 60
 OF_ALL = ("weight_decay=1e-5..1e-1", "average=0.98,0.99,0.995")
 OF_PAIRS = ("per_class=3,4,5,6,8",)
 OPTIONS = {
@@ -94,51 +75,37 @@ MIXED = {  # what is mixed, and what varies with it
 }
 EPOCHS = {"proxy_anchor": 8, "softmax": 8}  # of frozen features
 USUAL_EPOCHS = 6
-RATES = (0.3, 3.0)  # times those that are drawn from
+RATES = (0.3, 3.0)  # times those of the recipe
 
-Search = tuple[Arm, list[Arm]]  # what is drawn from, and the draws
-
-
-def better_baselines() -> dict[str, Form]:
-    """By their losses."""
-    return {form.loss: form for form in forms_of_file(BETTER)}
+Search = tuple[Arm, list[Arm]]  # the recipe, and the draws
 
 
-def plain(form: Form, common: Sequence[str]) -> Search:
-    base = _arm(form, common)
-    return base, _draws(base, _settings(base.config), trials=DRAWS[form.loss], seed=0)
+def plain(loss: str, weights: str, *, draws: int, seed: int) -> Search:
+    base = _recipe(loss, weights, "-plain")
+    return base, _drawn(base, _settings(base.config), draws, seed)
 
 
-def again(form: Form, common: Sequence[str]) -> Search:
-    base = _arm(form, common)
-    return base, _draws(base, _settings(base.config), trials=MORE, seed=1)
-
-
-def method(form: Form, common: Sequence[str]) -> Search:
-    base = _arm(form, common)
+def method(loss: str, weights: str, *, draws: int, seed: int) -> Search:
+    """Shared out among what may be mixed."""
+    base = _recipe(loss, weights)
     rates = "..".join(f"{rate / base.config.optimiser.lr:.4g}" for rate in RATES_OF_UNCERTAINTY)
     found = []
-    for number, (mixing, varied) in enumerate(MIXED.values()):
-        arm = _arm(form, [*common, *mixing])
+    for mixing, varied in MIXED.values():
         settings = (*OF_UNCERTAINTY, f"uncertainty_factor={rates}", *varied)
-        draws = _draws(arm, settings, trials=MORE // len(MIXED), seed=number)
-        found += [Arm(name=" ".join([*mixing, draw.name]), config=draw.config) for draw in draws]
+        some = _drawn(_recipe(loss, weights, changes=mixing), settings, draws // len(MIXED), seed)
+        found += [Arm(name=" ".join([*mixing, draw.name]), config=draw.config) for draw in some]
     return base, found
 
 
-KINDS: dict[
-    str, tuple[Callable[[Form], Form], Callable[[Form, Sequence[str]], Search]]
-] = {  # drawn from, and the draws
-    "plain": (lambda better: better.unchanged, plain),
-    "again": (lambda better: better, again),
-    "method": (lambda better: better.of_method, method),
-}
+KINDS = {"plain": plain, "method": method}
 
 
-def _arm(form: Form, common: Sequence[str]) -> Arm:
+def _recipe(loss: str, weights: str, suffix: str = "", *, changes: Sequence[str] = ()) -> Arm:
     """With as many epochs as frozen features take."""
-    asked = replace(form, changes=(*form.changes, *common))
-    return asked.arm([f"epochs={EPOCHS.get(form.loss, USUAL_EPOCHS)}"], {"validation_half": "second"})
+    common = ["backbone=resnet50_v1", f"weights={weights}", f"epochs={EPOCHS.get(loss, USUAL_EPOCHS)}"]
+    name = f"cub-{loss.replace('_', '-')}{suffix}"
+    (arm,) = arms_of_recipes([name], [*common, *changes], validation={"validation_half": "second"})
+    return arm
 
 
 def _settings(config: Config) -> tuple[str, ...]:
@@ -150,8 +117,8 @@ def _settings(config: Config) -> tuple[str, ...]:
     return (*OPTIONS[loss], *rates, *OF_ALL, *(() if has_proxies else OF_PAIRS))
 
 
-def _draws(base: Arm, settings: Sequence[str], *, trials: int, seed: int) -> list[Arm]:
-    return make_arms([base], [read_over(text) for text in settings], trials=trials, seed=seed)
+def _drawn(base: Arm, settings: Sequence[str], draws: int, seed: int) -> list[Arm]:
+    return make_arms([base], [read_over(text) for text in settings], trials=draws, seed=seed)
 
 
 @torch.no_grad()
@@ -172,15 +139,8 @@ def total(line: Line) -> float:
     return 100 * (line["scores"]["recall@1"] + line["scores"]["map_at_r"])
 
 
-def searched(kind: str, better: Form, weights: str) -> tuple[Form, Arm, list[Arm]]:
-    """What is drawn from, as a form and as an arm, and the draws."""
-    drawn_from, draw = KINDS[kind]
-    form = drawn_from(better)
-    return form, *draw(form, ["backbone=resnet50_v1", f"weights={weights}"])
-
-
 def nominated(base: Arm, draws: Sequence[Arm], *, cache: Cache, lab: Lab, **options) -> tuple[Arm, float] | None:
-    """The draw that the rule takes, if any, and by how much it is above what it is drawn from, with fresh seeds."""
+    """The draw that the rule takes, if any, and by how much it is above the recipe with fresh seeds."""
     first = {line["arm"]: total(line) for line in sweep(Plan(draws, [FIRST], cache), lab, **options)}
     finalists = sorted(draws, key=lambda arm: first[arm.name], reverse=True)[:FINALISTS]
     sweep(Plan([base], [FIRST], cache), lab, **options)
@@ -219,26 +179,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("weights")
     parser.add_argument("features", type=Path)
     parser.add_argument("log", type=Path)
-    parser.add_argument("losses", nargs="*", metavar="LOSS", default=list(DRAWS))
+    parser.add_argument("losses", nargs="*", metavar="LOSS", default=list(OPTIONS))
+    parser.add_argument("--draws", type=int, default=60, help="of each loss")
+    parser.add_argument("--seed", type=int, default=0, help="of the draws")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
     torch.set_float32_matmul_precision("medium")  # products in bfloat16, where a CPU has them
-    better = better_baselines()
     for loss in options.losses:
-        if loss not in better:
-            raise SystemExit(f"there is no loss {loss!r}: name some of {', '.join(better)}.")
+        if loss not in OPTIONS:
+            raise SystemExit(f"there is no loss {loss!r}: name some of {', '.join(OPTIONS)}.")
     features = read(options.features)
     judge = partial(looked_at, level=options.kind == "method")
     run = partial(trial, features=features, judge=judge, validate_every=max(USUAL_EPOCHS, *EPOCHS.values()))
     how = {"cache": Cache.open(options.cache), "lab": Lab(options.log), "device": torch.device("cpu"), "trial": run}
     for loss in options.losses:
-        form, base, draws = searched(options.kind, better[loss], options.weights)
+        base, draws = KINDS[options.kind](loss, options.weights, draws=options.draws, seed=options.seed)
         print(f"{loss}: {len(draws)} draws", flush=True)
         match nominated(base, draws, **how):
             case (arm, above):
-                words = " ".join([form.recipe, *form.changes, arm.name])
-                print(f"nominated, {above:+.2f}: {form.name}, drawn: {words}", flush=True)
+                print(f"nominated, {above:+.2f}: {loss} {options.kind}, drawn: {base.name} {arm.name}", flush=True)
             case None:
                 print("none is nominated", flush=True)
 

@@ -29,6 +29,7 @@ from idml.recipes import recipe
 from idml.sweeping.lab import Lab, Line, arm_identity, stored
 from idml.training.building import build_objective
 from idml.training.config import Config
+from idml.training.reading import option_defaults
 from idml.training.runs import versions
 
 EPOCHS = {"proxy_anchor": 8, "softmax": 8, "margin": 4}  # features do not change here, so that few are enough
@@ -66,31 +67,37 @@ def equal(config: Config, classes: int) -> PeerObjective:
 
 def with_options(config: Config, classes: int) -> PeerObjective:
     """The peer's loss and miner, with the options of the config's."""
-    dim, options = config.model.dim, config.objective.loss_options
-    match config.objective.loss:
+    dim, aims = config.model.dim, config.objective
+    options = option_defaults("loss_options", aims.loss) | aims.loss_options
+    mining = option_defaults("miner_options", aims.loss) | aims.miner_options
+    match aims.loss:
         case "contrastive":
-            return PeerObjective(losses.ContrastiveLoss(pos_margin=0, neg_margin=options["negative_margin"]))
+            return PeerObjective(
+                losses.ContrastiveLoss(pos_margin=options["positive_margin"], neg_margin=options["negative_margin"])
+            )
         case "margin":
             low, high = options["positive_margin"], options["negative_margin"]
             loss = losses.MarginLoss(beta=(low + high) / 2, margin=(high - low) / 2)
             return PeerObjective(loss, miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4))
         case "triplet":
-            return PeerObjective(losses.TripletMarginLoss(margin=0.1), miners.TripletMarginMiner(0.1, "semihard"))
+            margin = options["margin"]
+            return PeerObjective(losses.TripletMarginLoss(margin=margin), miners.TripletMarginMiner(margin, "semihard"))
         case "multi_similarity":
             return PeerObjective(
-                losses.MultiSimilarityLoss(alpha=2, beta=50, base=0.5), miners.MultiSimilarityMiner(epsilon=0.1)
+                losses.MultiSimilarityLoss(alpha=options["alpha"], beta=options["beta"], base=options["base"]),
+                miners.MultiSimilarityMiner(epsilon=mining["epsilon"]),
             )
         case "softmax":
-            return PeerObjective(losses.NormalizedSoftmaxLoss(classes, dim, temperature=1 / 20))
+            return PeerObjective(losses.NormalizedSoftmaxLoss(classes, dim, temperature=1 / options["scale"]))
         case "proxy_nca":
             return PeerObjective(
                 losses.ProxyNCALoss(classes, dim, softmax_scale=options["scale"], distance=LpDistance(power=1))
             )
         case "proxy_anchor":
-            return PeerObjective(losses.ProxyAnchorLoss(classes, dim, margin=0.1, alpha=32))
+            return PeerObjective(losses.ProxyAnchorLoss(classes, dim, margin=options["margin"], alpha=options["alpha"]))
         case "fast_ap":
-            return PeerObjective(losses.FastAPLoss(num_bins=10))
-    raise ValueError(f"the peer has no {config.objective.loss}.")
+            return PeerObjective(losses.FastAPLoss(num_bins=options["bins"]))
+    raise ValueError(f"the peer has no {aims.loss}.")
 
 
 def by_default(config: Config, classes: int) -> PeerObjective | None:
@@ -100,8 +107,12 @@ def by_default(config: Config, classes: int) -> PeerObjective | None:
             return PeerObjective(losses.MarginLoss(), miners.DistanceWeightedMiner())
         case "triplet":
             return PeerObjective(losses.TripletMarginLoss(), miners.TripletMarginMiner(type_of_triplets="semihard"))
+        case "multi_similarity":
+            return PeerObjective(losses.MultiSimilarityLoss(), miners.MultiSimilarityMiner())
         case "proxy_nca":
             return PeerObjective(losses.ProxyNCALoss(classes, config.model.dim))
+        case "fast_ap":
+            return PeerObjective(losses.FastAPLoss())
     return None
 
 

@@ -6,6 +6,7 @@ from idml.training.config import Config
 CONFIG = Config().with_changes({"mixing": "mixup", "epochs": 30})
 SETTINGS = {
     "plain": {"introspective": False, "mixing": "none"},
+    "own": {"introspective": False, "mixing": "none", "lr": 2e-4},
     "passes": {"introspective": False, "mixing": "none", "epochs": 60},
     "mixup": {"introspective": False},
     "introspective": {"mixing": "none"},
@@ -13,8 +14,8 @@ SETTINGS = {
     "random": {"uncertainty": "random"},
     "common": {"uncertainty": "common"},
 }
-GAINS = dict(zip(SETTINGS, (0.0, 0.001, 0.01, 0.008, 0.015, 0.009, 0.007), strict=True))
-WITHOUT_UNCERTAINTY = ("plain", "passes", "mixup")
+GAINS = dict(zip(SETTINGS, (0.0, 0.003, 0.001, 0.01, 0.008, 0.015, 0.009, 0.007), strict=True))
+WITHOUT_UNCERTAINTY = ("plain", "own", "passes", "mixup")
 
 
 def line(loss: str, row: str, seed: int, **values) -> dict:

@@ -4,6 +4,7 @@ import pytest
 
 from idml.losses import LOSSES
 from idml.paper.rows import ROWS
+from idml.recipes.cub import OF_PLAIN
 from idml.sweeping.lab import Lab, identity, stored
 from idml.sweeping.space import arms_of_file
 
@@ -21,13 +22,12 @@ def test_every_arm_can_be_trained(path):
 def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_softening_gained():
     arms = arms_of_file(FINAL, [], validation={})
     named = {arm.name for arm in arms}
-    often = {f"{loss} {row}" for loss in LOSSES for row in ("plain", "both")} | {
-        "softmax introspective",
-        "softmax passes",
-    }
+    own = {f"{loss} own" for loss in OF_PLAIN}
+    often = {f"{loss} {row}" for loss in LOSSES for row in ("plain", "both")} | own
+    often |= {"softmax introspective", "softmax passes"}
     assert {arm.name for arm in arms if arm.seeds == (0, 1, 2, 3, 4)} == often
-    wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row != "common"}
-    assert named == wanted | {"fast_ap common"}
+    wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row not in ("own", "common")}
+    assert named == wanted | own | {"fast_ap common"}
 
 
 @pytest.mark.parametrize(

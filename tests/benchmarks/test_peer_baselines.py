@@ -1,11 +1,8 @@
-import inspect
-
 import pytest
 import torch
 from scripts import benchmark
 
 from idml import Embedding
-from idml.losses import triplet_loss
 from idml.recipes import recipe
 from idml.sweeping.lab import arm_identity
 from idml.training.building import build_objective
@@ -47,8 +44,8 @@ def test_with_equal_options_the_peers_loss_is_ours(peers, loss):
     torch.testing.assert_close(peer(images, labels), ours(images, labels), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("loss", ["margin", "triplet", "proxy-nca"])
-def test_where_the_peer_means_another_loss_it_is_run_with_its_defaults_too(peers, loss):
+@pytest.mark.parametrize("loss", ["margin", "triplet", "multi-similarity", "proxy-nca", "fast-ap"])
+def test_where_the_peer_has_other_options_or_another_loss_it_is_run_with_its_defaults_too(peers, loss):
     config, (images, labels) = config_of(loss), embedding()
     arms = peers.objectives(config, CLASSES)
     assert list(arms) == [peers.OURS, peers.EQUAL, peers.DEFAULT]
@@ -62,8 +59,9 @@ def test_the_peers_proxy_nca_is_ours_with_positives_in_the_denominator(peers):
 
 
 def test_the_peers_triplets_have_our_margin_and_are_semi_hard(peers):
-    peer = peers.equal(config_of("triplet"), CLASSES)
-    assert peer.loss.margin == peer.miner.margin == inspect.signature(triplet_loss).parameters["margin"].default
+    config = config_of("triplet")
+    peer = peers.equal(config, CLASSES)
+    assert peer.loss.margin == peer.miner.margin == config.objective.loss_options["margin"]
     assert peer.miner.type_of_triplets == "semihard"
 
 

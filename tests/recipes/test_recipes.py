@@ -4,21 +4,29 @@ import pytest
 
 from idml.losses import LOSSES
 from idml.recipes import RECIPES, recipe
-from idml.recipes.cub import HEAD_RATE, PROXY_RATE
+from idml.recipes.cub import HEAD_RATE, OF_PLAIN, PROXY_RATE
 from idml.training.parts import MixingConfig
 
 CUB = [name for name in RECIPES if name.startswith("cub-")]
+METHODS = [name for name in CUB if not name.endswith("-plain")]
 
 
 def test_every_loss_has_a_recipe_and_a_baseline():
-    losses = {recipe(name).objective.loss for name in CUB if not name.endswith("-plain")}
-    assert losses == set(LOSSES)
-    assert {f"{name}-plain" for name in CUB if not name.endswith("-plain")} < set(CUB)
+    assert {recipe(name).objective.loss for name in METHODS} == set(LOSSES)
+    assert {f"{name}-plain" for name in METHODS} < set(CUB)
 
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if not name.endswith("-plain")])
-def test_a_baseline_differs_in_uncertainty_and_mixing_alone(name):
+def test_a_baseline_differs_in_uncertainty_mixing_and_settings_of_its_own_alone(name):
     ours, plain = recipe(name), recipe(f"{name}-plain")
+    own = OF_PLAIN.get(ours.objective.loss, {}) if name in CUB else {}
+    assert plain.with_changes({name: ours.leaf(name) for name in own}) == ours.plain()
+    assert all(plain.leaf(name) == value for name, value in own.items())
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if not name.endswith("-plain")])
+def test_the_plain_form_of_a_run_differs_in_uncertainty_and_mixing_alone(name):
+    ours, plain = recipe(name), recipe(name).plain()
     assert ours.objective.introspective
     assert not plain.objective.introspective
     assert plain.mixing == MixingConfig()
@@ -39,7 +47,7 @@ def test_variants_of_a_run_share_one_baseline():
     assert changed.plain() == config.plain()
 
 
-@pytest.mark.parametrize("name", CUB)
+@pytest.mark.parametrize("name", METHODS)
 def test_new_layers_and_proxies_learn_at_the_same_rates_whatever_the_backbone_does(name):
     config = recipe(name)
     optimiser = config.optimiser
@@ -47,7 +55,7 @@ def test_new_layers_and_proxies_learn_at_the_same_rates_whatever_the_backbone_do
     assert optimiser.lr * optimiser.proxy_factor == pytest.approx(PROXY_RATE)
 
 
-@pytest.mark.parametrize("name", [name for name in CUB if not name.endswith("-plain")])
+@pytest.mark.parametrize("name", METHODS)
 def test_uncertainty_learns_more_slowly_than_other_new_layers(name):
     optimiser = recipe(name).optimiser
     assert 0 < optimiser.lr * optimiser.uncertainty_factor < HEAD_RATE / 3

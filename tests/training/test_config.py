@@ -195,7 +195,7 @@ def test_whom_mixed_images_teach_is_no_matter_where_there_is_no_uncertainty():
         ("clip=-1", "clip is -1.0: give a number above 0."),
         ("concentration=0.001", "concentration is 0.001: give at least 0.01."),
         ("checkpoint_minutes=nan", "checkpoint_minutes is nan: give at least 0."),
-        ("uncertainty_gradient=2", "uncertainty_gradient is 2.0"),
+        ("uncertainty_gradient=-1", "uncertainty_gradient is -1.0"),
         ("crop_scale=0.2", "crop_scale is '0.2': give 2 values with commas between them."),
         ("crop_scale=0.9,0.2", "crop_scale is 0.9,0.2: give two shares of the image's area"),
         ("crop_scale=20,100", "crop_scale is 20,100"),

@@ -16,7 +16,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from idml.data.batches import check_between
 from idml.embedding import Embedding
 from idml.errors import unknown_name
 from idml.numerics.precision import full_precision, wide
@@ -30,7 +29,7 @@ class UncertaintyForm:
     """How the uncertainty layer is attached.
 
     normalise: LayerNorm, without parameters, on the feature it sees.
-    gradient_scale: how much of its gradient reaches the backbone, 0 to 1.
+    gradient_scale: how much of its gradient reaches the backbone; above 1 amplifies it.
     starting_level: the mean level on the first training batch; None leaves the layer's default.
     starts_equal: all images start with one uncertainty, of that level: whatever tells them apart is learned.
     kind: "learned", or a control. "random" learns nothing: directions, and lengths from 0 to twice the starting level
@@ -47,7 +46,8 @@ class UncertaintyForm:
     def __post_init__(self):
         if self.kind not in typing.get_args(UncertaintyKind):
             raise unknown_name("kind of uncertainty", self.kind, typing.get_args(UncertaintyKind))
-        check_between("gradient_scale", self.gradient_scale, 0.0, 1.0)
+        if not 0 <= self.gradient_scale < float("inf"):
+            raise ValueError(f"gradient_scale is {self.gradient_scale}: give 0 or more.")
         if self.starting_level is not None and not 0 < self.starting_level < float("inf"):
             raise ValueError(f"starting_level is {self.starting_level}: give a number above 0, or None.")
         if self.starts_equal and self.starting_level is None:

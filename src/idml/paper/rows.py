@@ -1,4 +1,8 @@
-"""Final runs by loss and row: arms named "LOSS ROW", as "proxy_anchor both". Rows that no log has yet are left out."""
+"""Final runs by loss and row: arms named "LOSS ROW", as "proxy_anchor both". Rows that no log has yet are left out.
+
+All rows of a loss share what does not concern their parts, but for "own": the plain loss with other settings, where
+these are better for it.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from idml.sweeping.summary import Result, summarise
 
 ROWS: dict[str, str] = {
     "plain": "plain",
+    "own": "plain, settings of its own",
     "passes": "plain, twice the image passes",
     "mixup": "Mixup",
     "introspective": "introspective",
@@ -17,7 +22,12 @@ ROWS: dict[str, str] = {
     "random": "control: random uncertainty vectors",
     "common": "control: one learned level for all images",
 }
-RIVALS: dict[str, str] = {"plain": "plain", "mixup": "Mixup", "passes": "plain with twice the passes"}
+RIVALS: dict[str, str] = {
+    "plain": "plain",
+    "own": "plain with settings of its own",
+    "mixup": "Mixup",
+    "passes": "plain with twice the passes",
+}
 TITLES: dict[str, str] = {
     "contrastive": "Contrastive",
     "margin": "Margin",

@@ -14,11 +14,12 @@ from idml.sweeping.lab import Line
 from idml.sweeping.summary import NOTHING, Result, named_score, parted, summarise
 from idml.training.config import Config
 
-GLANCED = ("plain", "mixup", "introspective", "both")  # in the tables that have a line a loss
+GLANCED = ("plain", "own", "mixup", "introspective", "both")  # in the tables that have a line a loss
 INGREDIENTS: dict[str, tuple[str, str]] = {  # the row that has it, and the one that lacks it
     "Mixup": ("mixup", "plain"),
     "uncertainty": ("introspective", "plain"),
     "both": ("both", "plain"),
+    "both, over plain with settings of its own": ("both", "own"),
     "uncertainty beside Mixup": ("both", "mixup"),
     "Mixup beside uncertainty": ("both", "introspective"),
     "control: random uncertainty": ("random", "plain"),

@@ -104,7 +104,7 @@ class ModelConfig:
     uncertainty: "random" is a control that learns nothing: directions, and lengths around uncertainty_level, drawn anew
     in each step; "common" one that learns how much, but not of which image: all of a batch have the same length.
     uncertainty_normalise: LayerNorm, without parameters, on what the uncertainty layer sees.
-    uncertainty_gradient: the share of the uncertainty layer's gradient that reaches the backbone, 0 to 1.
+    uncertainty_gradient: the share of the uncertainty layer's gradient that reaches the backbone; above 1 amplifies it.
     uncertainty_level: the mean level at the start; none leaves it to chance.
     uncertainty_starts_equal: all images have that level at the start.
     """
@@ -125,7 +125,7 @@ class ModelConfig:
 
     def __post_init__(self):
         check_at_least(self, 1, "dim", "uncertainty_dim")
-        check_between("uncertainty_gradient", self.uncertainty_gradient, 0.0, 1.0)
+        check_at_least(self, 0, "uncertainty_gradient")
         check_above_0(self, "uncertainty_level")
         if self.uncertainty_starts_equal and self.uncertainty_level is None:
             raise ValueError(
