@@ -6,7 +6,7 @@ from idml.training.config import Config
 CONFIG = Config().with_changes({"mixing": "mixup", "epochs": 30})
 SETTINGS = {
     "plain": {"introspective": False, "mixing": "none"},
-    "own": {"introspective": False, "mixing": "none", "lr": 2e-4},
+    "shared": {"introspective": False, "mixing": "none", "lr": 2e-4},
     "passes": {"introspective": False, "mixing": "none", "epochs": 60},
     "mixup": {"introspective": False},
     "introspective": {"mixing": "none"},
@@ -14,8 +14,9 @@ SETTINGS = {
     "random": {"uncertainty": "random"},
     "common": {"uncertainty": "common"},
 }
-GAINS = dict(zip(SETTINGS, (0.0, 0.003, 0.001, 0.01, 0.008, 0.015, 0.009, 0.007), strict=True))
-WITHOUT_UNCERTAINTY = ("plain", "own", "passes", "mixup")
+GAINS = dict(zip(SETTINGS, (0.0, -0.001, 0.001, 0.01, 0.008, 0.015, 0.009, 0.007), strict=True))
+AT_EQUAL_SETTINGS = tuple(row for row in SETTINGS if row != "shared")
+WITHOUT_UNCERTAINTY = ("plain", "shared", "passes", "mixup")
 
 
 def line(loss: str, row: str, seed: int, **values) -> dict:

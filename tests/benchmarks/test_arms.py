@@ -12,6 +12,7 @@ ARMS = Path(__file__).parents[2] / "benchmarks" / "arms"
 RESULTS = ARMS.parents[1] / "results"
 FINAL = ARMS / "cub-final.arms"
 FILES = sorted(ARMS.glob("*.arms"))
+OTHER_FILES = ("fewer-epochs", "other-forms")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -22,19 +23,20 @@ def test_every_arm_can_be_trained(path):
 def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_softening_gained():
     arms = arms_of_file(FINAL, [], validation={})
     named = {arm.name for arm in arms}
-    own = {f"{loss} own" for loss in OF_PLAIN}
-    often = {f"{loss} {row}" for loss in LOSSES for row in ("plain", "both")} | own
+    shared = {f"{loss} shared" for loss in OF_PLAIN}
+    often = {f"{loss} {row}" for loss in LOSSES for row in ("plain", "both")} | shared
     often |= {"softmax introspective", "softmax passes"}
     assert {arm.name for arm in arms if arm.seeds == (0, 1, 2, 3, 4)} == often
-    wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row not in ("own", "common")}
-    assert named == wanted | own | {"fast_ap common"}
+    wanted = {f"{loss} {row}" for loss in LOSSES for row in ROWS if row not in ("shared", "common")}
+    assert named == wanted | shared | {"fast_ap common"}
 
 
 @pytest.mark.parametrize(
     ("log", "files"),
     [
         ("cub-final", ["cub-final"]),
-        ("cub-final-again", ["cub-final", "cub-final-fewer-epochs", "cub-final-other-forms"]),
+        ("cub-final-former-settings", ["cub-final-former-settings"]),
+        ("cub-final-again", ["cub-final", *(f"cub-final-{name}" for name in ("former-settings", *OTHER_FILES))]),
         ("cub-final-fewer-epochs", ["cub-final-fewer-epochs"]),
         ("cub-final-other-forms", ["cub-final-other-forms"]),
         ("cub-swapped", ["cub-swapped"]),

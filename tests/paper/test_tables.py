@@ -4,9 +4,9 @@ import runpy
 from pathlib import Path
 
 import pytest
-from finals import CONFIG, SETTINGS, WITHOUT_UNCERTAINTY, line, lines
+from finals import AT_EQUAL_SETTINGS, CONFIG, SETTINGS, WITHOUT_UNCERTAINTY, line, lines
 
-from idml.paper.rows import RIVALS, ROWS
+from idml.paper.rows import ROWS
 from idml.paper.tables import final_tables, paper_dataset, validation_tables
 from idml.sweeping.lab import stored
 
@@ -42,7 +42,7 @@ def test_rows_stand_in_their_order_with_scores_and_differences():
     assert headings[:9] == ["row", "seeds", "R@1", "R@2", "R@4", "R@8", "NMI", "RP", "MAP@R"]
     assert headings[9:] == ["R@1 − plain", "MAP@R − plain"]
     assert [row[0] for row in rows] == list(ROWS.values())
-    plain, _, _, _, _, both, _, _ = rows
+    plain, *_, both, _, _ = rows
     assert plain[:3] == [ROWS["plain"], "3", "68.23 ± 0.15"]
     assert plain[9:] == ["–", "–"]
     assert both[9].startswith("+1.50")
@@ -98,44 +98,49 @@ def test_every_loss_has_a_line_with_its_rows_and_what_both_parts_gain_over_each_
     recall, precision = tables(text)[:2]
     assert text.index("Every loss: R@1") < text.index("Every loss: MAP@R") < text.index("### Margin")
     headings, *rows = recall
-    assert headings[:6] == ["loss", *(ROWS[row] for row in ("plain", "own", "mixup", "introspective", "both"))]
-    assert headings[6:10] == [f"both − {rival}" for rival in RIVALS.values()]
-    assert headings[10:] == ["common seeds", "paper"]
+    assert headings[:5] == ["loss", "plain", "Mixup", "introspective", "introspective + Mixup"]
+    assert headings[5:8] == ["both − plain", "both − Mixup", "both − plain with twice the passes"]
+    assert headings[8:] == ["common seeds", "paper"]
     margin, triplet, anchor = rows
     assert [row[0] for row in rows] == [row[0] for row in precision[1:]] == ["Margin", "Triplet", "ProxyAnchor"]
-    assert anchor[1:4] == ["68.23 ± 0.15", "68.53 ± 0.15", "69.24 ± 0.15"]
-    assert [cell[:5] for cell in anchor[6:10]] == ["+1.50", "+1.20", "+0.50", "+1.40"]
-    assert margin[6:10] == anchor[6:10]
-    assert triplet[2:5] == ["–", "–", "–"]
-    assert triplet[7:10] == ["–", "–", "–"]
-    assert [row[10] for row in rows] == ["3 / 3 / 3 / 3", "3 / – / – / –", "3 / 3 / 3 / 3"]
-    assert precision[-1][1:4] == ["28.23 ± 0.15", "28.56 ± 0.15", "29.34 ± 0.15"]
-    assert [cell[:5] for cell in precision[-1][6:10]] == ["+1.65", "+1.32", "+0.55", "+1.54"]
+    assert anchor[1:3] == ["68.23 ± 0.15", "69.24 ± 0.15"]
+    assert [cell[:5] for cell in anchor[5:8]] == ["+1.50", "+0.50", "+1.40"]
+    assert margin[5:8] == anchor[5:8]
+    assert triplet[2:4] == ["–", "–"]
+    assert triplet[6:8] == ["–", "–"]
+    assert [row[8] for row in rows] == ["3 / 3 / 3", "3 / – / –", "3 / 3 / 3"]
+    assert precision[-1][1:3] == ["28.23 ± 0.15", "29.34 ± 0.15"]
+    assert [cell[:5] for cell in precision[-1][5:8]] == ["+1.65", "+0.55", "+1.54"]
     assert anchor[-1] == "69.0 → 70.7"
     assert precision[-1][-1] == "27.5 → 28.4"
 
 
 def test_each_ingredient_has_its_gain_in_bold_where_it_is_outside_the_noise():
-    text = final_tables(lines() + lines("triplet", ("plain", "both")))
+    text = final_tables(lines(rows=AT_EQUAL_SETTINGS) + lines("triplet", ("plain", "both")))
     headings, triplet, anchor = tables(text)[2]
     gains = dict(zip(headings, anchor, strict=True))
     assert gains["Mixup"] == "**+1.0** / **+1.1**"
     assert gains["both"] == "**+1.5** / **+1.7**"
-    assert gains["both, over plain with settings of its own"] == "**+1.2** / **+1.3**"
     assert gains["uncertainty beside Mixup"] == "**+0.5** / **+0.6**"
     assert gains["Mixup beside uncertainty"] == "**+0.7** / **+0.8**"
     assert gains["twice the passes"] == "**+0.1** / **+0.1**"
-    assert triplet == ["Triplet", "–", "–", "**+1.5** / **+1.7**", *["–"] * 6]
+    assert triplet == ["Triplet", "–", "–", "**+1.5** / **+1.7**", *["–"] * 5]
     noisy = lines(rows=("plain", "both"))
     noisy[-1]["scores"]["recall@1"] -= 0.1
     both = dict(zip(*tables(final_tables(noisy))[2], strict=True))["both"]
     assert both.startswith("−1.8 / **")
 
 
+def test_ingredients_are_held_against_the_plain_row_that_shares_their_settings():
+    gains = dict(zip(*tables(final_tables(lines()))[2], strict=True))
+    assert gains["Mixup"] == "**+1.1** / **+1.2**"
+    assert gains["uncertainty beside Mixup"] == "**+0.5** / **+0.6**"
+
+
 def test_the_line_of_a_loss_does_without_rows_that_failed_and_without_the_papers_numbers():
     failed = line("proxy_anchor", "both", 0, scores={}, error="full")
     other = [{**one, "dataset": "my birds"} for one in (line("proxy_anchor", "plain", 0), failed)]
-    assert tables(final_tables(other))[0][1] == ["ProxyAnchor", "68.10", *["–"] * 8, "– / – / – / –", "–"]
+    assert tables(final_tables(other))[0][1] == ["ProxyAnchor", "68.10", *["–"] * 6, "– / – / –", "–"]
 
 
 def test_seeds_whose_settings_differ_without_effect_are_one_row():
@@ -159,7 +164,7 @@ def test_missing_rows_are_absent_and_without_plain_there_are_no_differences():
     scores, _ = blocks(text)
     assert [row[0] for row in scores[1:]] == [ROWS["mixup"], ROWS["both"]]
     assert {row[9] for row in scores[1:]} == {"–"}
-    assert set(tables(text)[0][1][6:10]) == {"–"}
+    assert set(tables(text)[0][1][5:8]) == {"–"}
     assert final_tables([]) == ""
     assert final_tables([{**one, "split": "validation"} for one in lines()]) == ""
 

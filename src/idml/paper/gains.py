@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LINE_HEIGHT, FRAME_HEIGHT = 0.42, 1.3  # inches: of a loss, and of all that is around them
-APART = 0.19  # of a line: from a rival to the next
-MARKS = ("o", "s", "D", "^")
+APART = 0.22  # of a line: from a rival to the next
+MARKS = ("o", "s", "D")
 
 
 class Gain(NamedTuple):

@@ -1,7 +1,7 @@
 """Final runs by loss and row: arms named "LOSS ROW", as "proxy_anchor both". Rows that no log has yet are left out.
 
-All rows of a loss share what does not concern their parts, but for "own": the plain loss with other settings, where
-these are better for it.
+All rows of a loss share what does not concern their parts, but for "plain" where it has a row "shared" beside it: that
+has the settings of the other rows, and "plain" those that are better for the plain loss.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from idml.sweeping.summary import Result, summarise
 
 ROWS: dict[str, str] = {
     "plain": "plain",
-    "own": "plain, settings of its own",
+    "shared": "plain, with the settings of the method",
     "passes": "plain, twice the image passes",
     "mixup": "Mixup",
     "introspective": "introspective",
@@ -22,12 +22,7 @@ ROWS: dict[str, str] = {
     "random": "control: random uncertainty vectors",
     "common": "control: one learned level for all images",
 }
-RIVALS: dict[str, str] = {
-    "plain": "plain",
-    "own": "plain with settings of its own",
-    "mixup": "Mixup",
-    "passes": "plain with twice the passes",
-}
+RIVALS: dict[str, str] = {"plain": "plain", "mixup": "Mixup", "passes": "plain with twice the passes"}
 TITLES: dict[str, str] = {
     "contrastive": "Contrastive",
     "margin": "Margin",
@@ -69,6 +64,11 @@ def results_of(loss: str, rows: Mapping[str, Sequence[Line]], *, against: str) -
     baseline = f"{loss} {against}" if against in rows else None
     found = {result.arm: result for result in summarise(lines, against=baseline)}
     return {row: found[f"{loss} {row}"] for row in rows if f"{loss} {row}" in found}
+
+
+def at_equal_settings(row: str, rows: Mapping[str, Sequence[Line]]) -> str:
+    """The row that differs from others in its parts alone."""
+    return "shared" if row == "plain" and "shared" in rows else row
 
 
 def held_against(rival: str, loss: str, rows: Mapping[str, Sequence[Line]], *, row: str = "both") -> Result | None:

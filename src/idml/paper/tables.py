@@ -9,17 +9,26 @@ from typing import Any
 from idml.evaluation.intervals import Difference
 from idml.paper.markdown import table
 from idml.paper.numbers import TABLES, printed
-from idml.paper.rows import COMPARED, RIVALS, ROWS, TITLES, by_loss, final_lines, held_against, results_of
+from idml.paper.rows import (
+    COMPARED,
+    RIVALS,
+    ROWS,
+    TITLES,
+    at_equal_settings,
+    by_loss,
+    final_lines,
+    held_against,
+    results_of,
+)
 from idml.sweeping.lab import Line
 from idml.sweeping.summary import NOTHING, Result, named_score, parted, summarise
 from idml.training.config import Config
 
-GLANCED = ("plain", "own", "mixup", "introspective", "both")  # in the tables that have a line a loss
-INGREDIENTS: dict[str, tuple[str, str]] = {  # the row that has it, and the one that lacks it
+GLANCED = ("plain", "mixup", "introspective", "both")  # in the tables that have a line a loss
+INGREDIENTS: dict[str, tuple[str, str]] = {  # the row that has it, and the one that lacks it, at equal settings
     "Mixup": ("mixup", "plain"),
     "uncertainty": ("introspective", "plain"),
     "both": ("both", "plain"),
-    "both, over plain with settings of its own": ("both", "own"),
     "uncertainty beside Mixup": ("both", "mixup"),
     "Mixup beside uncertainty": ("both", "introspective"),
     "control: random uncertainty": ("random", "plain"),
@@ -162,7 +171,10 @@ def _ingredients(named: Mapping[str, Mapping[str, Sequence[Line]]]) -> str:
     cells = [
         [
             TITLES.get(loss, loss),
-            *(_gains(held_against(rival, loss, rows, row=row)) for row, rival in INGREDIENTS.values()),
+            *(
+                _gains(held_against(at_equal_settings(rival, rows), loss, rows, row=row))
+                for row, rival in INGREDIENTS.values()
+            ),
         ]
         for loss, rows in named.items()
     ]
