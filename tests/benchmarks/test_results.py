@@ -6,8 +6,9 @@ from pathlib import Path
 from statistics import mean
 
 import pytest
+from scripts import benchmark
 
-from idml.evaluation.intervals import over_seeds
+from idml.evaluation.intervals import over_seeds, paired_difference
 from idml.paper.forms import forms
 from idml.paper.rows import COMPARED, TITLES, by_loss, final_lines, held_against
 from idml.paper.tables import final_tables
@@ -16,8 +17,9 @@ from idml.sweeping.summary import named_score
 
 ROOT = Path(__file__).parents[2]
 RESULTS, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "README.md"))
-LINES, SWAPPED, OTHER_FORMS = (
-    Lab(ROOT / "results" / f"cub-{name}.jsonl").lines() for name in ("final", "swapped", "final-other-forms")
+LINES, FORMER, SWAPPED, OTHER_FORMS = (
+    Lab(ROOT / "results" / f"cub-{name}.jsonl").lines()
+    for name in ("final", "final-former-settings", "swapped", "final-other-forms")
 )
 NAMES = {
     "FastAP": "fast_ap",
@@ -34,6 +36,9 @@ KNOWN = (
     ("plain", "r_auroc_of_gap"),
     ("both", "r_auroc_of_gap"),
 )
+ERROR_COLUMNS = tuple(
+    (arm, f"r_auroc_of_{what}") for what in ("distance", "confidence", "gap") for arm in ("both", "plain")
+)
 HALF_A_DIGIT = 0.051
 IN_SHORT = RESULTS.partition("## In short")[2].partition("\n## ")[0]
 
@@ -47,12 +52,24 @@ def retrieval(loss: str, lines: Sequence[Line] = LINES) -> list[float]:
     return [100 * mean_of(f"{loss} {row}", score, lines) for row in ("plain", "both") for score in COMPARED]
 
 
-def gained(loss: str, lines: Sequence[Line] = LINES) -> list[tuple[float, bool]]:
+def gained(loss: str, lines: Sequence[Line] = LINES, *, rival: str = "plain") -> list[tuple[float, bool]]:
     """What both parts gain over plain, in points of R@1 and MAP@R, and whether that is outside the noise."""
-    both = held_against("plain", loss, by_loss(final_lines(lines))[0][loss])
+    both = held_against(rival, loss, by_loss(final_lines(lines))[0][loss])
     assert both is not None
     differences = [both.differences[score] for score in COMPARED]
     return [(100 * difference.mean, not difference.is_inside_noise) for difference in differences]
+
+
+def gained_before(loss: str) -> list[tuple[float, bool]]:
+    """The same before plain losses had as much search."""
+    if loss == "softmax":
+        return gained(loss, rival="shared")
+    if loss == "proxy_anchor":
+        rows = {"proxy_anchor both, gradient 0.1": f"{loss} both", f"{loss} plain": f"{loss} plain"}
+        lines = [{**line, "arm": rows[line["arm"]]} for line in [*LINES, *OTHER_FORMS] if line["arm"] in rows]
+        return gained(loss, lines)
+    is_former = any(line["arm"] == f"{loss} both" for line in FORMER)
+    return gained(loss, FORMER if is_former else LINES)
 
 
 def assert_gained(text: str, gains: Sequence[tuple[float, bool]]) -> None:
@@ -86,8 +103,32 @@ def missing_rows(text: str) -> list[str]:
     return [row for row in rows if row not in RESULTS]
 
 
-def test_tables_of_final_rows_are_those_of_the_log():
-    assert missing_rows(final_tables(LINES)) == []
+@pytest.mark.parametrize("lines", [LINES, FORMER], ids=["recipes", "former settings"])
+def test_tables_of_final_rows_are_those_of_the_log(lines):
+    *glances, ingredients = final_tables(lines).split("### Which ingredient")
+    blocks = "| loss |" + ingredients.partition("| loss |")[2]
+    assert missing_rows(blocks if lines is FORMER else "".join([*glances, blocks])) == []
+
+
+def test_what_is_known_of_errors_is_that_of_the_log():
+    rows = rows_of(RESULTS.partition("**What is known of errors**")[2].partition("\n## ")[0])
+    assert len(rows) == 8
+    for name, level, *cells in rows:
+        loss = NAMES.get(name, name)
+        assert [float(level)] == share([mean_of(f"{loss} both", "r_auroc")]), name
+        known = {
+            arm: {line["seed"]: line["scores"] for line in LINES if line["arm"] == f"{loss} {arm}"}
+            for arm in ("plain", "both")
+        }
+        for cell, (arm, score) in zip(cells, ERROR_COLUMNS, strict=True):
+            found = {seed: scores[score] for seed, scores in known[arm].items() if score in scores}
+            plain = {seed: scores[score] for seed, scores in known["plain"].items() if score in scores}
+            assert (cell == "–") == (not found), (name, score)
+            if found:
+                assert numbers_in(cell) == share([mean(found.values())]), (name, score)
+            if found and plain and arm == "both":
+                gain = paired_difference([found[seed] for seed in plain], [plain[seed] for seed in plain])
+                assert ("**" in cell) == (gain.mean > 0 and not gain.is_inside_noise), (name, score)
 
 
 def test_what_each_recipe_is_told_to_be_it_is():
@@ -97,13 +138,14 @@ def test_what_each_recipe_is_told_to_be_it_is():
 def test_the_table_in_short_is_that_of_the_log():
     rows = rows_of(IN_SHORT)
     assert len(rows) == 8
-    for name, epochs, plain, both, *reached, other_half in rows:
+    for name, epochs, plain, both, *reached, before, other_half in rows:
         loss = NAMES.get(name, name)
         assert {int(epochs)} == {line["config"]["run"]["epochs"] for line in LINES if line["arm"] == f"{loss} both"}
         known = [mean_of(f"{loss} both", score) for score in ("r_auroc", "mixed_auroc")]
         assert numbers_in(plain) + numbers_in(both) == percent(retrieval(loss)), name
         assert numbers_in(" ".join(reached[2:])) == share(known), name
         assert_gained(" / ".join(reached[:2]), gained(loss))
+        assert_gained(before, gained_before(loss))
         assert_gained(other_half, gained(loss, SWAPPED))
         (recall, _), (map_at_r, _) = gained(loss)
         aims = [recall >= 1, map_at_r >= 0.5, known[0] >= 0.6, known[1] >= 0.95]
@@ -139,9 +181,14 @@ def test_the_table_of_the_other_half_is_that_of_its_log():
         assert int(seeds) == sum(line["arm"] == f"{loss} both" for line in SWAPPED)
         assert numbers_in(plain)[::2] + numbers_in(both)[::2] == percent(retrieval(loss, SWAPPED)), name
         assert_gained(gain, gained(loss, SWAPPED))
-        assert_gained(gain_on_test, gained(loss))
+        assert_gained(gain_on_test, gained_before(loss))
         expected = [mean_of(f"{loss} {row}", score, SWAPPED) for row, score in KNOWN]
         assert [float(cell) for cell in known] == share(expected), name
+
+
+def test_the_table_of_peers_is_that_of_its_log():
+    lines = Lab(ROOT / "results" / "peer-baselines.jsonl").lines()
+    assert missing_rows(benchmark("peer_baselines").table(lines)) == []
 
 
 def test_the_readme_has_the_table_in_short():
