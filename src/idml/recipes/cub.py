@@ -9,8 +9,8 @@ Each is introspective with Mixup, the row "both" of a table. The other rows are 
 Settings were chosen on training classes, for the plain losses with as much search as the method has had: rates, epochs
 and averaging on halves and folds, four losses' by random draws (DRAWN), the size of scored crops on five folds, and how
 uncertainty learns on frozen features, halves and folds (docs/search-history.md, docs/evidence.md). Numbers are
-R@1 / MAP@R of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard deviation
-over five seeds unless said otherwise.
+R@1 / MAP@R of scored 288 px crops, and seconds of a whole run on an H200: on the test classes, mean ± standard
+deviation over five seeds unless said otherwise.
 """
 
 from typing import Any
@@ -70,8 +70,8 @@ def proxy_anchor() -> Config:
 
     Test: plain 71.0 ± 0.4 / 28.4 ± 0.1 (16 s), introspective 70.3 ± 0.3 / 28.7 ± 0.4 (3 seeds, 15 s), both 70.2 ± 0.4 /
     28.8 ± 0.4 (20 s; R-AUROC 0.67, of the confidence 0.71, mixed AUROC 0.82). Four folds chose that gradient, and were
-    wrong on 288 px, not on 224 px (RESULTS.md); with `uncertainty_gradient=0.1` both have 70.9 ± 0.7 / 29.1 ± 0.3 (0.66,
-    0.69, 0.82).
+    wrong on 288 px, not on 224 px (RESULTS.md); with `uncertainty_gradient=0.1` both have 70.9 ± 0.7 / 29.1 ± 0.3
+    (0.66, 0.69, 0.82).
     """
     slow = TAUGHT_BY_POSITIVES | {"uncertainty_rate": 2e-8}
     return _with_proxies(
@@ -139,8 +139,8 @@ def triplet() -> Config:
 def multi_similarity() -> Config:
     """Multi-similarity with its mining, flatter than usual: better plain, or with its mixed features alone.
 
-    Test: plain 68.2 ± 0.5 / 27.3 ± 0.2 (11 s), mixed features 68.9 ± 0.8 / 27.8 ± 0.3 (3 seeds, 13 s), both 67.8 ± 0.3 /
-    27.0 ± 0.1 (13 s; R-AUROC 0.63). Its noise gains a steep loss (beta=50), and costs this one.
+    Test: plain 68.2 ± 0.5 / 27.3 ± 0.2 (11 s), mixed features 68.9 ± 0.8 / 27.8 ± 0.3 (3 seeds, 13 s), both 67.8 ± 0.3
+    / 27.0 ± 0.1 (13 s; R-AUROC 0.63). Its noise gains a steep loss (beta=50), and costs this one.
     """
     return _pairs_taught_by_positives(
         "multi_similarity", uncertainty_noise=0.75, **DRAWN["multi_similarity"], **FEATURES
