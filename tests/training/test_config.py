@@ -120,8 +120,8 @@ def test_the_plain_form_differs_in_the_method_alone():
     assert plain.mixing.mixing == "none"
     assert (plain.data, plain.run) == (config.data, config.run)
     usual = ModelConfig()
-    with_usual_start = {name: getattr(usual, name) for name in ("uncertainty_level", "uncertainty_starts_equal")}
-    assert plain.model == replace(config.model, **with_usual_start)
+    of_uncertainty = ("uncertainty_gradient", "uncertainty_level", "uncertainty_starts_equal")
+    assert plain.model == replace(config.model, **{name: getattr(usual, name) for name in of_uncertainty})
     without_its_layer = replace(config.optimiser, uncertainty_factor=OptimiserConfig().uncertainty_factor)
     assert plain.optimiser == without_its_layer
 
