@@ -38,7 +38,7 @@ def draw(images: int) -> tuple[Tensor, Tensor]:
 def ours(rows: Tensor, labels: Tensor) -> dict[str, float]:
     from idml import evaluate
 
-    scores = evaluate(rows, labels, ks=KS, clustering=False, resamples=0)
+    scores = evaluate(rows, labels, ks=KS, clustering=False, failures=False, resamples=0)
     return {"precision@1": scores.precision_at_1, "r_precision": scores.r_precision, "map_at_r": scores.map_at_r}
 
 

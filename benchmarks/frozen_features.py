@@ -62,7 +62,13 @@ def main() -> None:
             features.append(model.features(torch.stack(some).to(options.device)))
     rate = len(labels) / (time.perf_counter() - start)
     scores = evaluate(
-        torch.cat(features), torch.tensor(labels), ks=KS, distance="cosine", clustering=False, resamples=0
+        torch.cat(features),
+        torch.tensor(labels),
+        ks=KS,
+        distance="cosine",
+        clustering=False,
+        failures=False,
+        resamples=0,
     )
     recalls = " / ".join(f"{100 * scores.recall[k]:.2f}" for k in KS)
     print(f"{options.backbone}: {len(labels)} images at {rate:.1f} img/s, R@1/2/4/8 = {recalls}")

@@ -127,7 +127,7 @@ def looked_at(model: Adapted, features: Features, *, level: bool) -> dict[str, f
     model.eval()
     found = model(features.centre)
     judged = found if level else Embedding(found.semantic)
-    scores = evaluate(judged, features.centre_labels, clustering=False, resamples=0)
+    scores = evaluate(judged, features.centre_labels, clustering=False, failures=False, resamples=0)
     known = {} if scores.uncertainty is None else {"r_auroc": scores.uncertainty.r_auroc}
     return {"recall@1": scores.recall[1], "map_at_r": scores.map_at_r, **known}
 

@@ -65,7 +65,12 @@ def main() -> None:
     embedding, labels = draw(60_502, 11_316, 2.0)
     large = moved(embedding)
     for clustering in (False, True):
-        options: dict[str, Any] = {"ks": (1, 10, 100, 1000), "clustering": clustering, "resamples": 0}
+        options: dict[str, Any] = {
+            "ks": (1, 10, 100, 1000),
+            "clustering": clustering,
+            "failures": False,
+            "resamples": 0,
+        }
         evaluate(Embedding(large.semantic), labels, **options)
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -78,7 +83,7 @@ def main() -> None:
         )
     start = time.perf_counter()
     scores = evaluate(large, labels, clustering=False)
-    print(f"with uncertainty and 1,000 resamples: {time.perf_counter() - start:.2f} s")
+    print(f"with uncertainty, failures and 1,000 resamples: {time.perf_counter() - start:.2f} s")
 
 
 if __name__ == "__main__":

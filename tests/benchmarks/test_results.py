@@ -32,13 +32,11 @@ KNOWN = (
     ("both", "mixed_auroc"),
     ("plain", "r_auroc_of_distance"),
     ("both", "r_auroc_of_distance"),
-    ("both", "r_auroc_of_confidence"),
+    ("both", "r_auroc_of_pair"),
     ("plain", "r_auroc_of_gap"),
     ("both", "r_auroc_of_gap"),
 )
-ERROR_COLUMNS = tuple(
-    (arm, f"r_auroc_of_{what}") for what in ("distance", "confidence", "gap") for arm in ("both", "plain")
-)
+ERROR_COLUMNS = tuple((arm, f"r_auroc_of_{what}") for what in ("distance", "pair", "gap") for arm in ("both", "plain"))
 HALF_A_DIGIT = 0.051
 IN_SHORT = RESULTS.partition("## In short")[2].partition("\n## ")[0]
 

@@ -59,7 +59,7 @@ def test_a_folder_of_photos_that_is_called_like_the_file_is_left_alone(idml, tmp
 
 def test_a_run_keeps_its_own_scores_and_lends_its_images_and_its_calibration(idml, tmp_path):
     cache, run = small_cache(tmp_path), tmp_path / "run"
-    calibration = Calibration(bias=1.0, weight_alpha=-2.0, weight_beta=-3.0)
+    calibration = Calibration(bias=1.0, weights_alpha=(-2.0,), weight_beta=-3.0)
     Embedder("test_resnet", 6, 2, image_size=32).save(run / "model", calibration=calibration)
     Embedded(
         embedding=Embedding(torch.randn(12, 6), torch.rand(12, 2)),
@@ -73,7 +73,7 @@ def test_a_run_keeps_its_own_scores_and_lends_its_images_and_its_calibration(idm
     assert code == 0, errors
     assert (run / "scores.json").read_text() == (run / "report.html").read_text() == "own"
     scores = json.loads((run / "evaluation" / "scores.json").read_text())
-    assert scores["uncertainty"]["calibration"] == calibration.to_dict()
+    assert scores["failures"]["calibration"] == calibration.to_dict()
     assert "data:image/png" in (run / "evaluation" / "report.html").read_text()
     assert "could not be opened" not in output
 

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from idml.evaluation.calibration import (
@@ -18,25 +19,33 @@ from idml.evaluation.calibration import (
 
 
 def queries(n: int = 400, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """α, β and whether the neighbour is right, with confidence sigmoid(3 − 2α − 0.1β)."""
+    """α of two neighbours, β, and whether the first is right, with confidence sigmoid(3 − 4α₁ + 2α₂ − 0.1β)."""
     generator = torch.Generator().manual_seed(seed)
-    alpha, beta = 2 * torch.rand(n, generator=generator), 40 * torch.rand(n, generator=generator)
-    confidence = torch.sigmoid(3 - 2 * alpha - 0.1 * beta)
+    alpha = (2 * torch.rand(n, 2, generator=generator)).sort(dim=1).values
+    beta = 40 * torch.rand(n, generator=generator)
+    confidence = torch.sigmoid(3 - 4 * alpha[:, 0] + 2 * alpha[:, 1] - 0.1 * beta)
     return alpha, beta, torch.rand(n, generator=generator) < confidence
 
 
-def test_the_fit_is_the_maximum_likelihood_of_scikit_learn():
-    alpha, beta, is_right = queries()
-    ours = Calibration.fit(alpha, beta, is_right)
-    peer = LogisticRegression(C=1e6, tol=1e-10, max_iter=1000)
-    peer.fit(torch.stack([alpha, beta / 20], dim=1).double().numpy(), is_right.numpy())
-    bias, weights = np.ravel(peer.intercept_), np.ravel(peer.coef_) / [1, 20]
-    assert list(ours.to_dict().values()) == pytest.approx([*bias, *weights], rel=1e-3)
+def numbers(calibration: Calibration) -> list[float]:
+    return [calibration.bias, *calibration.weights_alpha, calibration.weight_beta]
+
+
+@pytest.mark.parametrize("n", [20, 400])
+def test_the_fit_is_that_of_scikit_learn_on_standardised_features(n):
+    alpha, beta, is_right = queries(n)
+    features = torch.cat([alpha, beta[:, None]], dim=1).double().numpy()
+    scaler = StandardScaler()
+    peer = LogisticRegression(tol=1e-12, max_iter=1000).fit(scaler.fit_transform(features), is_right.numpy())
+    assert scaler.scale_ is not None
+    assert scaler.mean_ is not None
+    weights = np.ravel(peer.coef_) / scaler.scale_
+    bias = np.ravel(peer.intercept_) - weights @ scaler.mean_
+    assert numbers(Calibration.fit(alpha, beta, is_right)) == pytest.approx([*bias, *weights], rel=1e-3)
 
 
 def test_the_fit_finds_the_weights_that_made_the_answers():
-    fitted = Calibration.fit(*queries(200_000))
-    assert list(fitted.to_dict().values()) == pytest.approx([3, -2, -0.1], rel=0.05)
+    assert numbers(Calibration.fit(*queries(200_000))) == pytest.approx([3, -4, 2, -0.1], rel=0.05)
 
 
 @pytest.mark.parametrize("right", [False, True])
@@ -48,10 +57,11 @@ def test_where_all_are_right_or_wrong_so_is_the_confidence(right):
 
 def test_separable_answers_keep_the_weights_finite_and_the_confidence_sharp():
     alpha, beta, _ = queries(100)
-    fitted = Calibration.fit(alpha, beta, alpha < 1)
-    confidence = fitted.confidence(alpha, beta)
-    assert ((confidence > 0.5) == (alpha < 1)).all()
-    assert fitted.weight_alpha < -10
+    is_near = alpha[:, 0] < 0.5
+    fitted = Calibration.fit(alpha, beta, is_near)
+    assert all(map(math.isfinite, numbers(fitted)))
+    assert ((fitted.confidence(alpha, beta) > 0.5) == is_near).double().mean() > 0.95
+    assert fitted.weights_alpha[0] < -5
 
 
 def test_a_feature_that_does_not_vary_has_weight_zero():
@@ -59,11 +69,29 @@ def test_a_feature_that_does_not_vary_has_weight_zero():
     constant = torch.full_like(beta, 0.1)
     fitted = Calibration.fit(alpha, constant, is_right)
     assert fitted.weight_beta == 0
-    assert fitted.weight_alpha == pytest.approx(Calibration.fit(alpha, constant + 7, is_right).weight_alpha)
-    nothing = Calibration.fit(constant, constant, is_right)
-    assert nothing.confidence(constant[:1], constant[:1]).item() == pytest.approx(
+    assert fitted.weights_alpha == pytest.approx(Calibration.fit(alpha, constant + 7, is_right).weights_alpha)
+    nothing = Calibration.fit(constant[:, None], constant, is_right)
+    assert nothing.confidence(constant[:1, None], constant[:1]).item() == pytest.approx(
         is_right.double().mean().item(), abs=1e-5
     )
+
+
+def test_few_queries_say_little():
+    """The same answers again and again speak louder against the prior."""
+    alpha, beta, is_right = queries(8)
+    sizes = [
+        abs(Calibration.fit(alpha.repeat(times, 1), beta.repeat(times), is_right.repeat(times)).weight_beta)
+        for times in (1, 3, 10)
+    ]
+    assert sizes == sorted(sizes)
+
+
+def test_neighbours_beyond_those_with_weights_are_not_looked_at():
+    alpha, beta, is_right = queries()
+    first = Calibration.fit(alpha[:, :1], beta, is_right)
+    torch.testing.assert_close(first.confidence(alpha, beta), first.confidence(alpha[:, :1], beta))
+    with pytest.raises(ValueError, match="alpha has 1 neighbours a query, and 2 have weights"):
+        Calibration.fit(alpha, beta, is_right).confidence(alpha[:, :1], beta)
 
 
 @given(
@@ -73,6 +101,7 @@ def test_a_feature_that_does_not_vary_has_weight_zero():
 )
 def test_any_answers_can_be_fitted(rows):
     alpha, beta, is_right = (torch.tensor(column) for column in zip(*rows, strict=True))
+    alpha = torch.stack([alpha, 2 * alpha, alpha.square()], dim=1)  # the second says what the first does
     confidence = Calibration.fit(alpha, beta, is_right).confidence(alpha, beta)
     assert confidence.mean().item() == pytest.approx(is_right.double().mean().item(), abs=1e-4)
 
@@ -80,6 +109,11 @@ def test_any_answers_can_be_fitted(rows):
 def test_a_calibration_survives_json():
     calibration = Calibration.fit(*queries())
     assert Calibration.from_dict(json.loads(json.dumps(calibration.to_dict()))) == calibration
+
+
+def test_a_calibration_by_the_nearest_image_alone_was_saved_with_one_weight():
+    before = {"bias": 1.0, "weight_alpha": -2.0, "weight_beta": 0.5}
+    assert Calibration.from_dict(before) == Calibration(bias=1.0, weights_alpha=(-2.0,), weight_beta=0.5)
 
 
 def test_each_confidence_comes_from_other_classes():
@@ -166,16 +200,18 @@ def test_reliability_is_what_the_error_is_made_of():
 @pytest.mark.usefixtures("as_installed")
 def test_mistakes_are_named():
     alpha, beta, is_right = queries(5)
-    with pytest.raises(ValueError, match=r"shapes \(5,\), \(4,\) and \(5,\): give each query one"):
+    with pytest.raises(ValueError, match=r"shapes \(5, 2\), \(4,\) and \(5,\): give each query a row"):
         Calibration.fit(alpha, beta[:4], is_right)
     with pytest.raises(ValueError, match="alpha or beta of query 2 is not finite"):
         Calibration.fit(alpha, torch.tensor([1.0, 1.0, math.inf, 1.0, 1.0]), is_right)
-    with pytest.raises(ValueError, match="unknown field of a calibration 'weight_alfa': did you mean 'weight_alpha'"):
+    with pytest.raises(ValueError, match="unknown field of a calibration 'weight_alfa': did you mean 'weights_alpha'"):
         Calibration.from_dict({"bias": 0.0, "weight_alfa": 1.0})
     with pytest.raises(ValueError, match="a calibration without 'weight_beta'"):
         Calibration.from_dict({"bias": 0.0, "weight_alpha": 1.0})
     with pytest.raises(ValueError, match="bias is nan: a calibration needs finite numbers"):
-        Calibration(bias=math.nan, weight_alpha=0.0, weight_beta=0.0)
+        Calibration(bias=math.nan, weights_alpha=(0.0,), weight_beta=0.0)
+    with pytest.raises(ValueError, match=r"weights_alpha is \(0.0, inf\): a calibration needs finite numbers"):
+        Calibration(bias=0.0, weights_alpha=(0.0, math.inf), weight_beta=0.0)
     with pytest.raises(ValueError, match="folds is 1"):
         cross_fitted_confidence(alpha, beta, is_right, torch.arange(5), folds=1)
     with pytest.raises(ValueError, match="all queries are of one class"):

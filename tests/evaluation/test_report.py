@@ -178,8 +178,8 @@ def test_without_uncertainty_images_and_names_the_report_says_so(tmp_path):
     parsed, _, remarks = written(tmp_path, embedded(uncertain=False))
     assert remarks == []
     assert "no uncertainty" in parsed.text
-    assert "Risk over coverage" not in parsed.text
-    assert "Most certain" not in parsed.text
+    assert "Risk over coverage" in parsed.text  # by the confidence, which plain embeddings have too
+    assert "the highest confidence" in parsed.text
     assert "Images from elsewhere" not in parsed.text
     assert "#0" in parsed.text  # in a tile, for a picture
     assert "class 3" in parsed.text
@@ -191,7 +191,14 @@ def test_scores_without_meaning_are_a_dash_with_a_reason(tmp_path):
     labels = torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 4, 5])  # three are alone in their classes
     images = Embedded(embedding=Embedding(rows, torch.ones(12, 2)), labels=labels)
     parsed, _, _ = written(tmp_path, images)
-    for name in ("R-AUROC", "R-AUROC, nearest distance", "R-AUROC, confidence", "R-AUROC, gap between classes"):
+    for name in (
+        "R-AUROC",
+        "R-AUROC, semantic length",
+        "R-AUROC, nearest distance",
+        "R-AUROC, neighbours",
+        "R-AUROC, confidence",
+        "R-AUROC, gap between classes",
+    ):
         assert f"{name}–––: needs right and wrong queries" in parsed.text
     assert "lone queries, left out3" in parsed.text
     assert "None: the nearest image of every query" in parsed.text
@@ -297,9 +304,23 @@ def test_the_nearest_of_all_is_the_same_whether_known_or_searched():
 
 def test_of_too_many_queries_confusions_are_left_out_with_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(neighbourhood, "MOST_QUERIES", 10)
-    parsed, _, _ = written(tmp_path, embedded(uncertain=False))
+    images = embedded(uncertain=False)
+    scores = evaluate(images.embedding, images.labels, failures=False, resamples=0)
+    parsed, _, _ = written(tmp_path, images, scores)
     assert "Left out: nearest images are searched for at most" in parsed.text
+    assert "What tells queries that fail was not asked for" in parsed.text
     assert len(parsed.all("figure", "query")) == 8
+
+
+def test_without_uncertainty_queries_are_chosen_by_their_confidence():
+    images = embedded(60, classes=3, uncertain=False)
+    queries = queries_of(images)
+    assert queries.confidence is not None
+    groups = {group.title: group for group in chosen_groups(queries, None, rows=4)}
+    order = queries.confidence.argsort()
+    assert set(groups["Least certain"].rows.tolist()) == set(order[:4].tolist())
+    assert set(groups["Most certain"].rows.tolist()) == set(order[-4:].tolist())
+    assert groups["Most certain"].explanation == "the highest confidence"
 
 
 def test_queries_are_chosen_by_their_precision_and_level_and_among_equals_by_distance():

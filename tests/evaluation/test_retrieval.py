@@ -11,7 +11,7 @@ from pytorch_metric_learning.utils.inference import CustomKNN
 from idml import Embedding
 from idml.distances import Introspective
 from idml.evaluation.comparing import Comparison
-from idml.evaluation.neighbours import nearest, nearest_and_rival
+from idml.evaluation.neighbours import nearest, surroundings
 from idml.evaluation.ranks import Ranks, ranks_of_positives
 from idml.evaluation.retrieval import average_precision, average_precision_at_r, r_precision, recall_at
 
@@ -51,10 +51,11 @@ def test_the_rival_is_the_first_in_the_exact_order_that_is_not_of_the_nearest_on
     queries, labels, gallery, gallery_labels = search
     comparison = Comparison.of(queries, gallery, introspective=introspective)
     others = labels if gallery_labels is None else gallery_labels
-    found, rivals = nearest_and_rival(comparison, others, memory=memory)
+    ranks = (1, 2, 3, 4, 5, 8)
+    found, rivals = surroundings(comparison, others, ranks, memory=memory)
     for query in range(len(queries)):
         order = ordered(comparison, query)
-        assert found[query] == order[0]
+        assert found[query].tolist() == [order[min(rank, len(order)) - 1] for rank in ranks]
         assert rivals[query] == next((j for j in order if others[j] != others[order[0]]), -1)
 
 

@@ -144,7 +144,7 @@ def test_what_was_saved_is_loaded(tmp_path, backbone, options):
     model = embedder(backbone, **options)
     model.save(
         tmp_path / "model",
-        calibration=Calibration(bias=1.0, weight_alpha=-2.0, weight_beta=0.5),
+        calibration=Calibration(bias=1.0, weights_alpha=(-2.0,), weight_beta=0.5),
         distance=Introspective("cosine", tau=3.0, smoothing=1.0),
         class_names=["wren", "tern"],
     )
@@ -180,7 +180,7 @@ def test_preprocessing_is_what_was_saved_whatever_timm_says_today(tmp_path):
         ({"dim": 9}, r"of other shape: heads\.semantic\.bias \(8,\) instead of \(9,\)"),
         ({"backbone": "test_resnets"}, "unknown backbone 'test_resnets': did you mean 'test_resnet'"),
         ({"colour": "red"}, "unexpected keyword argument 'colour'"),
-        ({"calibration": {"bias": 1.0}}, "a calibration without 'weight_alpha'"),
+        ({"calibration": {"bias": 1.0}}, "a calibration without 'weights_alpha'"),
         ({"preprocessing": {}}, "a preprocessing without 'mean'"),
     ],
 )

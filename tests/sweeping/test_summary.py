@@ -184,7 +184,14 @@ def test_nothing_gives_an_empty_table():
 
 
 def test_arms_are_ordered_by_scores_that_judge_them():
-    for key in ("nmi", "r_auroc", "r_auroc_of_distance", "r_auroc_of_confidence", "r_auroc_of_gap"):
+    for key in (
+        "nmi",
+        "r_auroc",
+        "r_auroc_of_length",
+        "r_auroc_of_distance",
+        "r_auroc_of_confidence",
+        "r_auroc_of_gap",
+    ):
         check_score(key)
     with pytest.raises(ValueError, match="nmi is computed with --final alone"):
         check_score("nmi", is_final=False)

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import torch
 from caches import draw_cache
-from sklearn.metrics import roc_auc_score
 
 from idml.data.cache import Cache
-from idml.evaluation.calibration import cross_fitted_confidence
 from idml.evaluation.judging import evaluate
 from idml.recipes import recipe
-from idml.sweeping.trial import OF_UNCERTAINTY, check_trial, run_trial
+from idml.sweeping.trial import check_trial, run_trial
 from idml.training.config import Config
 from idml.training.embedding import embed_all
 from idml.training.loop import Run
@@ -68,25 +66,18 @@ def test_final_runs_are_also_scored_at_the_size_that_they_were_trained_at(cache)
     assert larger["mean_level"] != usual["mean_level"]
 
 
-def test_what_a_model_without_uncertainty_knows_of_its_errors_is_told(cache):
+def test_what_a_model_without_uncertainty_knows_of_its_failures_is_told(cache):
     config = quick("introspective=false", "mixing=none", "image_size=8")  # so small that some queries fail
     scores = run_trial(config, cache, device=CPU, workshop=Workshop(), is_final=True)["scores"]
     run = Run(config, cache, CPU, Workshop(), watch=Silent())
     run.go()
     rows = cache.rows("test")
     embedding = embed_all(run.model, Workshop().pixels(cache, rows, CPU), config)
-    labels, directions = cache.labels[rows], torch.nn.functional.normalize(embedding.semantic.double())
-    distance = torch.cdist(directions, directions).fill_diagonal_(torch.inf)
-    near, nearest = distance.min(dim=1)
-    rival = distance.masked_fill(labels == labels[nearest][:, None], torch.inf).amin(dim=1)
-    is_wrong = (labels[nearest] != labels).numpy()
-    assert scores["r_auroc_of_distance"] == pytest.approx(roc_auc_score(is_wrong, near.numpy()))
-    assert scores["r_auroc_of_gap"] == pytest.approx(roc_auc_score(is_wrong, (near - rival).numpy()))
-    confidence, fold = cross_fitted_confidence(near, torch.zeros_like(near), torch.from_numpy(~is_wrong), labels)
-    pairs = [(w, r) for w in is_wrong.nonzero()[0] for r in (~is_wrong).nonzero()[0] if fold[w] == fold[r]]
-    behind = [(1 + float((confidence[right] - confidence[wrong]).sign())) / 2 for wrong, right in pairs]
-    assert scores["r_auroc_of_confidence"] == pytest.approx(sum(behind) / len(pairs))
-    assert not scores.keys() & {*OF_UNCERTAINTY, "r_auroc", "aurc", "excess_aurc", "spearman", "calibration_error"}
+    found = evaluate(embedding, cache.labels[rows], clustering=False, resamples=0)
+    assert found.failures is not None
+    for name in ("r_auroc_of_distance", "r_auroc_of_neighbours", "r_auroc_of_confidence", "calibration_error"):
+        assert scores[name] == pytest.approx(getattr(found.failures, name))
+    assert not scores.keys() & {"r_auroc", "aurc", "excess_aurc", "spearman", "mean_level"}
 
 
 def test_a_common_level_tells_nothing_apart(cache):

@@ -70,6 +70,9 @@ def evaluate(
     tau: Annotated[float | None, typer.Option(help="τ of the introspective distance; 5 if not given.")] = None,
     gamma: Annotated[float | None, typer.Option(help="γ of the introspective distance; 0 if not given.")] = None,
     clustering: Annotated[bool, typer.Option(help="NMI, AMI and F1 of k-means clusters.")] = True,
+    failures: Annotated[
+        bool, typer.Option(help="What tells queries that fail: confidence, distance, gap between classes.")
+    ] = True,
     by_class: Annotated[
         bool, typer.Option(help="With --outside: Mahalanobis distances to each training class (SSD+), not to all.")
     ] = False,
@@ -106,6 +109,7 @@ def evaluate(
         "ks": _numbers(ks),
         "distance": _distance(distance, tau, gamma),
         "clustering": clustering,
+        "failures": failures,
         "resamples": resamples,
         "seed": seed,
         "memory": _bytes(memory),

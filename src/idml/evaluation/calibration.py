@@ -1,8 +1,11 @@
 """How sure one may be of an answer, and whether that is honest.
 
-A logistic function of the distance and the uncertainty (Platt, 1999), fitted on queries of other
-classes, and the expected calibration error (Guo et al., ICML 2017) over bins of equally many
+A logistic function (Platt, 1999) of how far the neighbours are and how uncertain the nearest pair is, fitted on
+queries of other classes, and the expected calibration error (Guo et al., ICML 2017) over bins of equally many
 queries (Nixon et al., CVPR workshops 2019). `counts` is as in `evaluation.uncertainty`.
+
+A nearest image that is far may belong to a class whose images are all far apart, and be right. So a confidence also
+looks at neighbours farther out: where many are about as near as the first one, that is one of a crowd.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,8 +23,10 @@ from torch.nn import functional
 from idml.errors import unknown_name
 from idml.evaluation.ordering import Counts, Ordering, Score, among_first, as_asked, drawn_queries
 
+RANKS = (1, 2, 4, 8, 16, 32, 64)  # of the neighbours whose distances a confidence looks at
 BINS = 15  # Guo et al.
-RIDGE = 1e-6  # on weights of standardised features: too little to be seen, enough to keep separable data finite
+PRIOR = 1.0  # precision of the normal prior on weights of standardised features, as scikit-learn's by default
+RIDGE = 1e-6  # on the bias: too little to be seen, enough to keep it finite where all are right
 NEWTON_STEPS = 50  # separable data take about 20, others 5 to 8
 SETTLED = 1e-10  # a Newton step this short is the last
 CONSTANT = 1e-9  # a feature that varies by less than this share of its size says nothing
@@ -31,45 +36,57 @@ CONSTANT = 1e-9  # a feature that varies by less than this share of its size say
 class Calibration:
     """The confidence that a query's nearest neighbour is of its class.
 
-    sigmoid(bias + weight_alpha·α + weight_beta·β), where α = ‖ŝ_query − ŝ_neighbour‖ and
-    β = ‖u_query + u_neighbour‖.
+    sigmoid(bias + Σ weights_alpha·α + weight_beta·β), where α = ‖ŝ_query − ŝ_neighbour‖ of the neighbours at `RANKS`,
+    or at the first few of these, and β = ‖u_query + u_neighbour‖ of the nearest.
     """
 
     bias: float
-    weight_alpha: float
+    weights_alpha: tuple[float, ...]
     weight_beta: float
 
     def __post_init__(self):
-        for name, value in self.to_dict().items():
-            if not (isinstance(value, int | float) and math.isfinite(value)):
-                raise ValueError(f"{name} is {value!r}: a calibration needs finite numbers.")
+        for name, value in asdict(self).items():
+            for number in value if isinstance(value, tuple) else (value,):
+                if not (isinstance(number, int | float) and math.isfinite(number)):
+                    raise ValueError(f"{name} is {value!r}: a calibration needs finite numbers.")
 
     @classmethod
-    def fit(cls, alpha: Float[Tensor, " n"], beta: Float[Tensor, " n"], is_right: Bool[Tensor, " n"]) -> Calibration:
-        """Maximum likelihood, with a ridge that keeps the weights finite on any data.
+    def fit(cls, alpha: Float[Tensor, "n r"], beta: Float[Tensor, " n"], is_right: Bool[Tensor, " n"]) -> Calibration:
+        """The most likely weights by queries and a prior, which keeps them small where queries are few.
 
         A feature that does not vary has weight 0. Where all are right, or all wrong, confidence is near 1, or 0.
         """
         _check_queries(alpha, beta, is_right)
-        features = torch.stack([alpha, beta], dim=1).double().cpu()  # three numbers are fitted: no work for a device
+        features = torch.cat([alpha, beta[:, None]], dim=1).double().cpu()  # few numbers: no work for a device
         centre, scale = features.mean(dim=0), features.std(dim=0, correction=0)
         is_constant = scale <= CONSTANT * features.abs().amax(dim=0)
         scale = scale.masked_fill(is_constant, torch.inf)
         standard = functional.pad((features - centre) / scale, (1, 0), value=1.0)  # a column of ones, for the bias
-        fitted = _logistic_regression(standard, is_right.double().cpu())
+        ridge = torch.full_like(standard[0], PRIOR / len(features))
+        ridge[0] = RIDGE
+        fitted = _logistic_regression(standard, is_right.double().cpu(), ridge)
         weights = fitted[1:] / scale
         bias = fitted[0] - weights @ centre
-        return cls(bias=float(bias), weight_alpha=float(weights[0]), weight_beta=float(weights[1]))
+        *of_alpha, of_beta = weights.tolist()
+        return cls(bias=float(bias), weights_alpha=tuple(of_alpha), weight_beta=of_beta)
 
-    def confidence(self, alpha: Float[Tensor, " n"], beta: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+    def confidence(self, alpha: Float[Tensor, "n r"], beta: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """From 0 to 1, in float64."""
-        return torch.sigmoid(self.bias + self.weight_alpha * alpha.double() + self.weight_beta * beta.double())
+        known = len(self.weights_alpha)
+        if alpha.shape[1] < known:
+            raise ValueError(f"alpha has {alpha.shape[1]} neighbours a query, and {known} have weights: give as many.")
+        weights = torch.tensor(self.weights_alpha, dtype=torch.float64, device=alpha.device)
+        return torch.sigmoid(self.bias + alpha[:, :known].double() @ weights + self.weight_beta * beta.double())
 
-    def to_dict(self) -> dict[str, float]:
-        return asdict(self)
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"weights_alpha": list(self.weights_alpha)}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, float]) -> Calibration:
+    def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
+        """Of what was saved; those of before, for the nearest image alone, have one weight."""
+        if "weight_alpha" in values:
+            values = {**values, "weights_alpha": [values["weight_alpha"]]}
+            del values["weight_alpha"]
         known = [field.name for field in fields(cls)]
         for name in values:
             if name not in known:
@@ -77,7 +94,7 @@ class Calibration:
         for name in known:
             if name not in values:
                 raise ValueError(f"a calibration without {name!r}: give {', '.join(known)}.")
-        return cls(**values)
+        return cls(**{**values, "weights_alpha": tuple(values["weights_alpha"])})
 
 
 class CrossFitted(NamedTuple):
@@ -90,7 +107,7 @@ class CrossFitted(NamedTuple):
 
 
 def cross_fitted_confidence(
-    alpha: Float[Tensor, " n"],
+    alpha: Float[Tensor, "n r"],
     beta: Float[Tensor, " n"],
     is_right: Bool[Tensor, " n"],
     groups: Int[Tensor, " n"],
@@ -111,7 +128,7 @@ def cross_fitted_confidence(
     folds = min(folds, len(classes))
     generator = torch.Generator().manual_seed(seed)
     fold = torch.randperm(len(classes), generator=generator).to(groups.device)[member] % folds
-    confidence = torch.empty_like(alpha, dtype=torch.float64)
+    confidence = torch.empty_like(beta, dtype=torch.float64)
     for held in (fold == number for number in range(folds)):
         calibration = Calibration.fit(alpha[~held], beta[~held], is_right[~held])
         confidence[held] = calibration.confidence(alpha[held], beta[held])
@@ -161,19 +178,20 @@ def _means_in_bins(number: Float[Tensor, "b g"], sums: Float[Tensor, "b g"], bin
 
 
 def _logistic_regression(
-    features: Float[Tensor, "n d"], target: Float[Tensor, " n"], *, ridge: float = RIDGE
+    features: Float[Tensor, "n d"], target: Float[Tensor, " n"], ridge: Float[Tensor, " d"]
 ) -> Float[Tensor, " d"]:
-    """Weights of least mean log loss + ridge·‖weights‖²/2, by Newton steps, halved until they do not go uphill."""
+    """Weights of least mean log loss + Σ ridge·weights²/2, by Newton steps, halved until they do not go uphill."""
 
     def loss(weights: Tensor) -> Tensor:
-        return functional.softplus((1 - 2 * target) * (features @ weights)).mean() + ridge * weights @ weights / 2
+        surprise = functional.softplus((1 - 2 * target) * (features @ weights)).mean()
+        return surprise + ridge @ weights.square() / 2
 
     weights = features.new_zeros(features.shape[1])
     for _ in range(NEWTON_STEPS):
         share = torch.sigmoid(features @ weights)
         slope = features.T @ (share - target) / len(target) + ridge * weights
         curvature = (features.T * (share * (1 - share))) @ features / len(target)
-        step = torch.linalg.solve(curvature + ridge * torch.eye(len(weights), dtype=weights.dtype), slope)
+        step = torch.linalg.solve(curvature + ridge.diag(), slope)
         while step.abs().max() > SETTLED and loss(weights - step) > loss(weights):
             step = step / 2
         weights = weights - step
@@ -183,11 +201,12 @@ def _logistic_regression(
 
 
 def _check_queries(alpha: Tensor, beta: Tensor, is_right: Tensor) -> None:
+    number = len(beta)
     shapes = [tuple(side.shape) for side in (alpha, beta, is_right)]
-    if len(set(shapes)) > 1 or alpha.ndim != 1 or len(alpha) == 0:
+    if number == 0 or alpha.ndim != 2 or shapes != [(number, alpha.shape[1]), (number,), (number,)]:
         given = "{}, {} and {}".format(*shapes)
-        raise ValueError(f"alpha, beta and is_right have shapes {given}: give each query one of them.")
-    is_finite = alpha.isfinite() & beta.isfinite()
+        raise ValueError(f"alpha, beta and is_right have shapes {given}: give each query a row, and one of the others.")
+    is_finite = alpha.isfinite().all(dim=1) & beta.isfinite()
     if not is_finite.all():
         row = int((~is_finite).nonzero()[0])
         raise ValueError(f"alpha or beta of query {row} is not finite: leave it out, or look for a diverged model.")

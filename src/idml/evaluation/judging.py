@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from idml.distances import Cosine, Euclidean, Introspective
 from idml.embedding import Embedding
 from idml.errors import unknown_name
-from idml.evaluation.calibration import Calibration, cross_fitted_confidence, expected_calibration_error
+from idml.evaluation.calibration import Calibration
 from idml.evaluation.clustering import clustering_scores
 from idml.evaluation.comparing import Comparison
 from idml.evaluation.correlation import NEIGHBOURS, Correlation, are_alike, relative_correlation
+from idml.evaluation.failures import failure_statistics, with_doubts
 from idml.evaluation.inputs import as_class_numbers, as_embedding, check_uncertainty
 from idml.evaluation.intervals import RESAMPLES, Statistic, bootstrap
-from idml.evaluation.neighbours import nearest_and_rival
 from idml.evaluation.ranks import Ranks, ranks_of_positives
 from idml.evaluation.retrieval import average_precision, average_precision_at_r, is_found, r_precision
-from idml.evaluation.scores import Queries, Scores, UncertaintyScores
-from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, r_auroc_within, share_that_rises, spearman
-from idml.numerics.products import directions
+from idml.evaluation.scores import FailureScores, Queries, Scores, UncertaintyScores
+from idml.evaluation.statistics import among, mean
+from idml.evaluation.uncertainty import aurc, excess_aurc, r_auroc, share_that_rises, spearman
 from idml.progress import Progress, no_progress
 
 Distance = Euclidean | Cosine | Introspective
@@ -46,6 +46,7 @@ def evaluate(
     gallery_labels: Any = None,
     ks: Sequence[int] = (1, 2, 4, 8),
     clustering: bool = True,
+    failures: bool = True,
     distance: str | Distance = "euclidean",
     calibration: Calibration | None = None,
     resamples: int = RESAMPLES,
@@ -61,6 +62,7 @@ def evaluate(
     tensors or numpy arrays, memory-mapped ones too. A gallery without uncertainty counts as certain.
     labels: class numbers, or names.
     ks: K of Recall@K, as large as one likes. clustering: whether to run k-means for NMI, AMI and F1, of the queries.
+    failures: whether to judge what tells queries that fail, for which neighbours are sought once more.
     distance: by which images are near. Euclidean and cosine order them alike; introspective is an ablation.
     calibration: a confidence fitted elsewhere; without it, it is fitted on other classes of this set.
     resamples: of the bootstrap behind the intervals; 0 leaves them out. memory: bytes to use beyond the embeddings.
@@ -82,12 +84,14 @@ def evaluate(
     ranks = ranks_of_positives(comparison, own, of_gallery, memory=memory, shared=shared, progress=progress)
     found = _what_queries_did(ranks)
     statistics = _retrieval_statistics(ranks, found, ks)
-    has_uncertainty = queries.uncertainty is not None and comparison.gallery.uncertainty is not None
-    if has_uncertainty:
-        found, calibration = _with_doubts(
+    if queries.uncertainty is not None:
+        found = replace(found, level=queries.level)
+        statistics |= _uncertainty_statistics(found) | _rise_statistics(found, changed_levels or {})
+    if failures:
+        found, calibration = with_doubts(
             comparison, found, own, of_gallery, calibration, seed=seed, memory=memory, shared=shared, progress=progress
         )
-        statistics |= _uncertainty_statistics(found) | _rise_statistics(found, changed_levels or {})
+        statistics |= failure_statistics(found)
     scored = {name: float(score(torch.ones(1, len(queries), device=own.device))) for name, score in statistics.items()}
     rises = _nested({name: scored.pop(name) for name in list(scored) if name.startswith(RISES)})
     clusters = None
@@ -104,10 +108,13 @@ def evaluate(
         nmi=None if clusters is None else clusters.nmi,
         ami=None if clusters is None else clusters.ami,
         f1=None if clusters is None else clusters.f1,
+        failures=None
+        if calibration is None or not failures
+        else FailureScores(**_of(FailureScores, scored), calibration=calibration),
         uncertainty=None
-        if calibration is None or not has_uncertainty
+        if queries.uncertainty is None
         else UncertaintyScores(
-            **scored, calibration=calibration, correlation=_correlation(queries, seed=seed, memory=memory)
+            **_of(UncertaintyScores, scored), correlation=_correlation(queries, seed=seed, memory=memory)
         ),
         distance=type(distance).__name__.lower(),
         introspective=introspective,
@@ -140,84 +147,29 @@ def _what_queries_did(ranks: Ranks) -> Queries:
 
 def _retrieval_statistics(ranks: Ranks, found: Queries, ks: Sequence[int]) -> dict[str, Statistic]:
     """Means over queries: Recall@K over all of them, the others over those that are judged."""
-    return {f"recall@{k}": partial(_mean, is_found(ranks, k)) for k in ks} | {
-        "precision@1": _among(found.is_judged, _mean, found.is_right),
-        "r_precision": _among(found.is_judged, _mean, found.r_precision),
-        "map_at_r": _among(found.is_judged, _mean, found.average_precision_at_r),
-        "map": _among(found.is_judged, _mean, found.average_precision),
+    return {f"recall@{k}": partial(mean, is_found(ranks, k)) for k in ks} | {
+        "precision@1": among(found.is_judged, mean, found.is_right),
+        "r_precision": among(found.is_judged, mean, found.r_precision),
+        "map_at_r": among(found.is_judged, mean, found.average_precision_at_r),
+        "map": among(found.is_judged, mean, found.average_precision),
     }
-
-
-def _with_doubts(
-    comparison: Comparison,
-    found: Queries,
-    labels: Int[Tensor, " q"],
-    gallery_labels: Int[Tensor, " m"] | None,
-    calibration: Calibration | None,
-    *,
-    seed: int,
-    memory: int,
-    shared: bool,
-    progress: Progress,
-) -> tuple[Queries, Calibration]:
-    """Levels, gaps, and confidences by α and β to the nearest image; the calibration given, or one of these queries.
-
-    Queries of a single class cannot be calibrated on other classes: their confidence is not known.
-    """
-    neighbour, rival = nearest_and_rival(
-        comparison,
-        labels if gallery_labels is None else gallery_labels,
-        memory=memory,
-        shared=shared,
-        progress=progress,
-    )
-    alpha, beta = _alpha_and_beta(comparison.queries, comparison.gallery[neighbour])
-    of_rival = _alpha_and_beta(comparison.queries, comparison.gallery[rival])[0].masked_fill(rival < 0, torch.inf)
-    judged = found.is_judged
-    confidence, fold = None, torch.zeros_like(labels)
-    if calibration is not None:
-        confidence = calibration.confidence(alpha, beta)
-    else:
-        calibration = Calibration.fit(alpha[judged], beta[judged], found.is_right[judged])
-        if len(labels[judged].unique()) > 1:
-            confidence = torch.full_like(alpha, torch.nan)
-            confidence[judged], fold[judged] = cross_fitted_confidence(
-                alpha[judged], beta[judged], found.is_right[judged], labels[judged], seed=seed
-            )
-    doubts = {"level": comparison.queries.level, "nearest": neighbour, "alpha": alpha, "gap": of_rival - alpha}
-    return replace(found, **doubts, confidence=confidence, fold=fold), calibration
-
-
-def _alpha_and_beta(a: Embedding, b: Embedding) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
-    """α = ‖ŝₐ − ŝ_b‖ and β = ‖uₐ + u_b‖ of rows beside each other, in float64."""
-    alpha = torch.linalg.vector_norm(directions(a.semantic.double()) - directions(b.semantic.double()), dim=1)
-    uncertainties = [
-        side.uncertainty.double() for side in (a, b) if side.uncertainty is not None and side.uncertainty.shape[1]
-    ]
-    beta = sum(uncertainties, start=alpha.new_zeros(len(a), 1))
-    return alpha, torch.linalg.vector_norm(beta, dim=1)
 
 
 def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
     assert found.level is not None
-    assert found.alpha is not None
-    assert found.gap is not None
-    assert found.fold is not None
     level, is_wrong = found.level.double(), ~found.is_right
-    statistics: dict[str, Statistic] = {
-        "mean_level": partial(_mean, level),
-        "r_auroc": _among(found.is_judged, r_auroc, level, is_wrong),
-        "r_auroc_of_distance": _among(found.is_judged, r_auroc, found.alpha, is_wrong),
-        "r_auroc_of_gap": _among(found.is_judged, r_auroc, -found.gap, is_wrong),
-        "aurc": _among(found.is_judged, aurc, level, is_wrong),
-        "excess_aurc": _among(found.is_judged, excess_aurc, level, is_wrong),
-        "spearman": _among(found.is_judged, spearman, level, found.average_precision),
+    return {
+        "mean_level": partial(mean, level),
+        "r_auroc": among(found.is_judged, r_auroc, level, is_wrong),
+        "aurc": among(found.is_judged, aurc, level, is_wrong),
+        "excess_aurc": among(found.is_judged, excess_aurc, level, is_wrong),
+        "spearman": among(found.is_judged, spearman, level, found.average_precision),
     }
-    if found.confidence is None:
-        return statistics | dict.fromkeys(("r_auroc_of_confidence", "calibration_error"), _unknown)
-    error = _among(found.is_judged, expected_calibration_error, found.confidence, found.is_right)
-    told = _among(found.is_judged, r_auroc_within, -found.confidence, is_wrong, found.fold)
-    return statistics | {"r_auroc_of_confidence": told, "calibration_error": error}
+
+
+def _of(kind: type, scored: Mapping[str, float]) -> dict[str, float]:
+    """The scores that this kind of scores has."""
+    return {part.name: scored[part.name] for part in fields(kind) if part.name in scored}
 
 
 def _rise_statistics(found: Queries, changed_levels: ChangedLevels) -> dict[str, Statistic]:
@@ -230,7 +182,7 @@ def _rise_statistics(found: Queries, changed_levels: ChangedLevels) -> dict[str,
             if changed.shape != found.level.shape:
                 raise ValueError(f"{name}: {tuple(changed.shape)} levels of {len(found.level)} images: give each one.")
             changed = changed.to(found.level.device)
-            statistics[name] = _among(~changed.isnan(), share_that_rises, found.level, changed)
+            statistics[name] = among(~changed.isnan(), share_that_rises, found.level, changed)
     return statistics
 
 
@@ -240,24 +192,6 @@ def _nested(shares: dict[str, float]) -> dict[str, dict[float, float]]:
         kind, degree = name.removeprefix(RISES).rsplit("/", 1)
         nested.setdefault(kind, {})[float(degree)] = share
     return nested
-
-
-def _unknown(counts: Float[Tensor, "b n"]) -> Float[Tensor, " b"]:
-    return counts.new_full((len(counts),), torch.nan)
-
-
-def _mean(values: Shaped[Tensor, " n"], counts: Float[Tensor, "b n"]) -> Float[Tensor, " b"]:
-    counts = counts.double()
-    return counts @ values.double() / counts.sum(dim=1)
-
-
-def _among(chosen: Bool[Tensor, " n"], score: Callable[..., Tensor], *values: Shaped[Tensor, " n"]) -> Statistic:
-    """The score of the chosen queries alone."""
-    if chosen.all():
-        return partial(score, *values)
-    rows = chosen.nonzero()[:, 0]
-    inside = [side[rows] for side in values]
-    return lambda counts: score(*inside, counts.index_select(1, rows))
 
 
 def _correlation(embedding: Embedding, *, seed: int, memory: int) -> Correlation | None:

@@ -1,6 +1,7 @@
 """Exact nearest neighbours, in bounded memory, with ties in the order of the gallery."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -40,26 +41,37 @@ def nearest(
     return added_up(found, shared=shared), added_up(distances, shared=shared)
 
 
-def nearest_and_rival(
+class Surroundings(NamedTuple):
+    """The gallery images at some ranks of each query, and the nearest that is of another class than the nearest one.
+
+    That rival is −1 where there is none. Where the gallery has fewer images than a rank, its last one has it.
+    """
+
+    at_ranks: Int[Tensor, "q r"]
+    rival: Int[Tensor, " q"]
+
+
+def surroundings(
     comparison: Comparison,
     gallery_labels: Int[Tensor, " m"],
+    ranks: Sequence[int],
     *,
     memory: int = 1 << 30,
     shared: bool = False,
     progress: Progress = no_progress,
-) -> tuple[Int[Tensor, " q"], Int[Tensor, " q"]]:
-    """For each query the nearest gallery image, and the nearest that is of another class than this one.
-
-    That rival is −1 where there is none. Ties, and `shared`, as in `nearest`.
-    """
-    found, rivals = torch.zeros(2, len(comparison.queries), dtype=torch.long, device=comparison.queries.device)
+) -> Surroundings:
+    """ranks: rising, the first of them 1. Ties, and `shared`, as in `nearest`."""
+    ranks = [min(rank, len(comparison.gallery) - comparison.same) for rank in ranks]
+    number, device = len(comparison.queries), comparison.queries.device
+    found = torch.zeros(number, len(ranks), dtype=torch.long, device=device)
+    rivals = torch.zeros(number, dtype=torch.long, device=device)
     for rows, rough in _rough_distances(comparison, memory, shared, progress):
-        found[rows] = _settled(comparison, rows, rough, 1)[0][:, 0]
-        rough.masked_fill_(gallery_labels == gallery_labels[found[rows], None], torch.inf)
+        found[rows] = _at_ranks(comparison, rows, rough, ranks)
+        rough.masked_fill_(gallery_labels == gallery_labels[found[rows, :1]], torch.inf)
         has_rival = rough.amin(dim=1).isfinite()
         contested, rough = (rows, rough) if has_rival.all() else (rows[has_rival], rough[has_rival])
         rivals[contested] = _settled(comparison, contested, rough, 1)[0][:, 0] + 1  # 0, to be added up: none
-    return added_up(found, shared=shared), added_up(rivals, shared=shared) - 1
+    return Surroundings(added_up(found, shared=shared), added_up(rivals, shared=shared) - 1)
 
 
 def _rough_distances(
@@ -85,6 +97,30 @@ def _settled(
     first = torch.searchsorted(query, torch.arange(len(rows), device=rows.device))
     place = first[:, None] + torch.arange(k, device=rows.device)
     return column[place], exact[place]
+
+
+def _at_ranks(
+    comparison: Comparison, rows: Int[Tensor, " q"], rough: Float[Tensor, "q m"], ranks: Sequence[int]
+) -> Int[Tensor, "q r"]:
+    """The images at these ranks: rough distances tell how many are nearer, exact ones which it is of those left.
+
+    An image of that rank is no farther than the tolerance from the rough distance of that rank, and that is as far
+    again from its own rough distance.
+    """
+    nearest = rough.topk(ranks[-1], dim=1, largest=False).values
+    at_ranks = nearest[:, [rank - 1 for rank in ranks]]
+    least, most = at_ranks - 2 * comparison.tolerance, at_ranks + 2 * comparison.tolerance
+    nearer = torch.searchsorted(nearest, least)
+    query, column = (rough <= most[:, -1:]).nonzero(as_tuple=True)
+    distance = rough[query, column]
+    found = torch.zeros_like(nearer)
+    for number, rank in enumerate(ranks):
+        is_close = (distance >= least[query, number]) & (distance <= most[query, number])
+        close, candidates = query[is_close], column[is_close]
+        close, candidates, _ = _in_order(close, candidates, comparison.exact(rows[close], candidates))
+        first = torch.searchsorted(close, torch.arange(len(rows), device=rows.device))
+        found[:, number] = candidates[first + rank - 1 - nearer[:, number]]
+    return found
 
 
 def _in_order(query: Tensor, column: Tensor, exact: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from idml.distances import Introspective
-from idml.evaluation.calibration import Calibration
+from idml.evaluation.calibration import Calibration, CrossFitted
 from idml.evaluation.correlation import Correlation
 from idml.evaluation.intervals import Interval
 
@@ -33,26 +33,36 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class UncertaintyScores:
-    """What the level is worth: see `idml.evaluation.uncertainty`, `.calibration` and `.correlation`.
+class FailureScores:
+    """How well what is known of a query tells that it fails: see `idml.evaluation.failures` and `.calibration`.
 
-    NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all
-    queries, for use elsewhere; `calibration_error` is that of confidences fitted on other classes.
-    r_auroc_of_distance: of what is known without a level, the distance α to the nearest image; r_auroc_of_confidence:
-    of both together, over pairs of queries that one calibration has judged; r_auroc_of_gap: of what is known where the
-    gallery has labels, how much farther than the nearest image the nearest of another class is.
+    r_auroc_of_length: of the image alone, by the length of its semantic embedding; the shorter, the less certain.
+    r_auroc_of_distance: by the distance α to the nearest image. r_auroc_of_neighbours: by distances to neighbours
+    farther out as well, in a confidence that knows of no uncertainty. r_auroc_of_confidence: by the confidence, which
+    knows of it where there is any. Both are over pairs of queries that one calibration has judged.
+    r_auroc_of_gap: by how much farther than the nearest image the nearest of another class is; needs labels.
+    NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all queries, for use
+    elsewhere; `calibration_error` is that of confidences fitted on other classes.
     """
+
+    r_auroc_of_length: float
+    r_auroc_of_distance: float
+    r_auroc_of_neighbours: float
+    r_auroc_of_confidence: float
+    r_auroc_of_gap: float
+    calibration_error: float
+    calibration: Calibration
+
+
+@dataclass(frozen=True, kw_only=True)
+class UncertaintyScores:
+    """What the level is worth: see `idml.evaluation.uncertainty` and `.correlation`. NaN where it has no meaning."""
 
     mean_level: float
     r_auroc: float
-    r_auroc_of_distance: float
-    r_auroc_of_confidence: float
-    r_auroc_of_gap: float
     aurc: float
     excess_aurc: float
     spearman: float
-    calibration_error: float
-    calibration: Calibration
     correlation: Correlation | None
 
 
@@ -66,9 +76,11 @@ class Queries:
     average_precision_at_r: Float[Tensor, " q"]
     average_precision: Float[Tensor, " q"]
     level: Float[Tensor, " q"] | None = None
-    nearest: Int[Tensor, " q"] | None = None  # this and what follows is known where there is uncertainty
-    alpha: Float[Tensor, " q"] | None = None  # to the nearest
-    gap: Float[Tensor, " q"] | None = None  # from there to the nearest of another class than that: infinite without any
+    length: Float[Tensor, " q"] | None = None  # of the semantic embedding; this and what follows tells of failures
+    nearest: Int[Tensor, " q"] | None = None
+    distances: Float[Tensor, "q r"] | None = None  # to the neighbours at `calibration.RANKS`
+    gap: Float[Tensor, " q"] | None = None  # from the nearest to the first of another class than that: infinite if none
+    by_distances: CrossFitted | None = None  # confidences that know of no uncertainty
     confidence: Float[Tensor, " q"] | None = None
     fold: Int[Tensor, " q"] | None = None  # of the calibration: confidences are in order inside a fold
 
@@ -83,8 +95,8 @@ class Scores:
     """Scores of one set of embeddings.
 
     recall counts queries whose class has no other image (`lone_queries`) as misses; all other
-    scores leave them out. nmi, ami and f1 are None where clustering was not asked for, uncertainty
-    where the embeddings have none. rises: the share of images whose level rises, by kind of change and
+    scores leave them out. nmi, ami and f1 are None where clustering was not asked for, failures where these were
+    not, uncertainty where the embeddings have none. rises: the share of images whose level rises, by kind of change and
     degree. introspective: the distance, where it was that. intervals: 95 % by bootstrap over queries, by
     the names in `rows`.
     """
@@ -97,6 +109,7 @@ class Scores:
     nmi: float | None
     ami: float | None
     f1: float | None
+    failures: FailureScores | None
     uncertainty: UncertaintyScores | None
     distance: str
     introspective: Introspective | None = None
@@ -128,7 +141,7 @@ class Scores:
             ("f1", "F1", self.f1),
         ]
         rows = [Row(key, name, value, self.intervals.get(key)) for key, name, value in named if value is not None]
-        return rows + self._uncertainty_rows()
+        return rows + self._uncertainty_rows() + self._failure_rows() + self._rise_rows()
 
     def _uncertainty_rows(self) -> list[Row]:
         found = self.uncertainty
@@ -136,13 +149,9 @@ class Scores:
             return []
         rows = [
             Row("r_auroc", "R-AUROC", found.r_auroc, None),
-            Row("r_auroc_of_distance", "R-AUROC, nearest distance", found.r_auroc_of_distance, None),
-            Row("r_auroc_of_confidence", "R-AUROC, confidence", found.r_auroc_of_confidence, None),
-            Row("r_auroc_of_gap", "R-AUROC, gap between classes", found.r_auroc_of_gap, None),
             Row("aurc", "AURC", found.aurc, None, lower_is_better=True),
             Row("excess_aurc", "excess AURC", found.excess_aurc, None, lower_is_better=True),
             Row("spearman", "Spearman, level and AP", found.spearman, None, lower_is_better=True, is_share=False),
-            Row("calibration_error", "calibration error", found.calibration_error, None, lower_is_better=True),
             Row("mean_level", "mean level", found.mean_level, None, is_share=False),
         ]
         if found.correlation is not None:
@@ -152,18 +161,41 @@ class Scores:
                 Row("mrr", f"MRR {words}", found.correlation.mrr, None, lower_is_better=True),
                 Row("cosine", f"cosine {words}", found.correlation.cosine, None, lower_is_better=True),
             ]
-        rows += [
-            Row(f"rises/{kind}/{degree:g}", f"level rises, {kind.replace('_', ' ')} {degree:g}", share, None)
-            for kind, shares in self.rises.items()
-            for degree, share in shares.items()
-        ]
+        return self._with_intervals(rows)
+
+    def _failure_rows(self) -> list[Row]:
+        found = self.failures
+        if found is None:
+            return []
+        return self._with_intervals(
+            [
+                Row("r_auroc_of_length", "R-AUROC, semantic length", found.r_auroc_of_length, None),
+                Row("r_auroc_of_distance", "R-AUROC, nearest distance", found.r_auroc_of_distance, None),
+                Row("r_auroc_of_neighbours", "R-AUROC, neighbours", found.r_auroc_of_neighbours, None),
+                Row("r_auroc_of_confidence", "R-AUROC, confidence", found.r_auroc_of_confidence, None),
+                Row("r_auroc_of_gap", "R-AUROC, gap between classes", found.r_auroc_of_gap, None),
+                Row("calibration_error", "calibration error", found.calibration_error, None, lower_is_better=True),
+            ]
+        )
+
+    def _rise_rows(self) -> list[Row]:
+        return self._with_intervals(
+            [
+                Row(f"rises/{kind}/{degree:g}", f"level rises, {kind.replace('_', ' ')} {degree:g}", share, None)
+                for kind, shares in self.rises.items()
+                for degree, share in shares.items()
+            ]
+        )
+
+    def _with_intervals(self, rows: list[Row]) -> list[Row]:
         return [row._replace(interval=self.intervals.get(row.key)) for row in rows]
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, text and dicts only, ready for JSON; what has no meaning is None."""
-        apart = ("queries", "uncertainty", "intervals", "introspective")
+        apart = ("queries", "failures", "uncertainty", "intervals", "introspective")
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         values["introspective"] = None if self.introspective is None else asdict(self.introspective)
+        values["failures"] = None if self.failures is None else asdict(self.failures)
         values["uncertainty"] = None if self.uncertainty is None else asdict(self.uncertainty)
         values["intervals"] = {name: [interval.low, interval.high] for name, interval in self.intervals.items()}
         return without_nan(values)

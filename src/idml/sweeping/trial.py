@@ -25,14 +25,6 @@ from idml.training.watching import Silent, Watch
 from idml.training.workshop import Workshop
 
 AT_IMAGE_SIZE = ("recall@1", "map_at_r")  # also scored on crops as large as those of training, for comparison
-OF_UNCERTAINTY = (  # no meaning without it; by distance, gap, and a confidence by distance alone, errors are known too
-    "r_auroc",
-    "aurc",
-    "excess_aurc",
-    "spearman",
-    "calibration_error",
-    "mean_level",
-)
 OF_TRAINING = (  # in the last epoch
     "weight_positive",
     "weight_negative",
@@ -103,11 +95,9 @@ def _scores(
     config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor, *, clustering: bool
 ) -> dict[str, float]:
     embedding = embed_all(model, pixels, config)
-    has_uncertainty = embedding.uncertainty is not None
-    judged = embedding if has_uncertainty else Embedding.certain(embedding.semantic)
-    found = _known(evaluate(judged, labels, clustering=clustering, resamples=0))
-    if not has_uncertainty:
-        return {key: value for key, value in found.items() if key not in OF_UNCERTAINTY}
+    found = _known(evaluate(embedding, labels, clustering=clustering, resamples=0))
+    if embedding.uncertainty is None:
+        return found
     clean, mixed = _clean_and_mixed_levels(config, model, pixels)
     return found | {
         "level_clean": float(clean.mean()),
@@ -118,7 +108,7 @@ def _scores(
 
 def _scores_at_image_size(config: Config, model: Embedder, pixels: Pixels, labels: torch.Tensor) -> dict[str, float]:
     semantic = embed_all(model, pixels, config.with_changes({"test_size": None})).semantic
-    scores = evaluate(Embedding(semantic), labels, clustering=False, resamples=0)
+    scores = evaluate(Embedding(semantic), labels, clustering=False, failures=False, resamples=0)
     return {f"{key}_at_image_size": value for key, value in _known(scores).items() if key in AT_IMAGE_SIZE}
 
 

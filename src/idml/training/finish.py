@@ -39,7 +39,7 @@ def finish(
 ) -> dict[str, Any]:
     """Save the model, embed the test images, score them, once, and write everything down."""
     calibration = None
-    if len(validation_rows) and config.objective.introspective:
+    if len(validation_rows):
         found = embed_all(model, workshop.pixels(cache, validation_rows, device), config)
         calibration = _calibration(found, cache.labels[validation_rows])
     if distributed.is_first():
@@ -112,7 +112,7 @@ def _changed_levels(config: Config, model: Embedder, pixels: Pixels) -> dict[str
 def _calibration(embedding: Embedding, labels: Int[Tensor, " n"]) -> Calibration | None:
     """How sure to be of an answer, learned on classes that training did not see."""
     scores = evaluate(embedding, labels, ks=(1,), clustering=False, resamples=0, shared=True)
-    return None if scores.uncertainty is None else scores.uncertainty.calibration
+    return None if scores.failures is None else scores.failures.calibration
 
 
 def _report(folder: RunFolder, scores: Scores, embedded: Embedded, cache: Cache) -> None:

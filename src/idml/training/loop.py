@@ -274,7 +274,7 @@ class Run:
         with nullcontext() if self.average is None else self.average.in_place():
             found = embed_all(self.model, self.validation, self.config)
         labels = self.cache.labels[self.validation_rows]
-        scores = evaluate(found, labels, ks=(1,), clustering=False, resamples=0, shared=True)
+        scores = evaluate(found, labels, ks=(1,), clustering=False, failures=False, resamples=0, shared=True)
         record |= {"validation_recall@1": scores.recall[1], "validation_map_at_r": scores.map_at_r}
         if scores.uncertainty is not None and math.isfinite(scores.uncertainty.r_auroc):
             record["validation_r_auroc"] = scores.uncertainty.r_auroc

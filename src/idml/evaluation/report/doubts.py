@@ -1,9 +1,8 @@
-"""What the uncertainty is worth, in figures: whether it tells which queries go wrong, and which images are unclear."""
+"""What is known of queries that fail, in figures, and of images that are unclear."""
 
 from __future__ import annotations
 
 import torch
-from torch import Tensor
 
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.report.elements import Html, element, figure, note, percent, table
@@ -13,44 +12,52 @@ from idml.evaluation.report.plots import (
     right_and_wrong_plot,
     risk_coverage_plot,
 )
-from idml.evaluation.scores import Queries, UncertaintyScores
+from idml.evaluation.scores import FailureScores, Queries, UncertaintyScores
 from idml.evaluation.uncertainty import share_that_rises
 
 
-def uncertainty_content(found: UncertaintyScores | None, queries: Queries, embedded: Embedded) -> list[Html]:
-    """All there is to show of the level and the confidence; one line where there is no uncertainty."""
-    if found is None or queries.level is None:
-        return [note("These embeddings have no uncertainty: there is no level, and no confidence, to judge.")]
-    return [*_errors(found, queries, queries.level), *_changes(embedded)]
-
-
-def _errors(found: UncertaintyScores, queries: Queries, level: Tensor) -> list[Html]:
-    """Figures of the queries that have an image of their class to find."""
+def failure_content(failures: FailureScores | None, uncertainty: UncertaintyScores | None, queries: Queries) -> Html:
+    """Figures of the queries that have an image of their class to find, and of what tells which of them fail."""
     judged = queries.is_judged.cpu()
-    level, is_wrong = level.cpu().double()[judged], ~queries.is_right.cpu()[judged]
-    wrong = int(is_wrong.sum())
-    figures = [
-        figure(
-            risk_coverage_plot(level, is_wrong, aurc=found.aurc, excess_aurc=found.excess_aurc),
-            alt=f"Risk over coverage. AURC {percent(found.aurc)}, {percent(found.excess_aurc)} above the best order.",
-            caption="Risk over coverage: how many errors remain if the least certain queries are turned away.",
-        ),
-        figure(
-            right_and_wrong_plot(level, is_wrong),
-            alt=f"Levels of {len(level) - wrong} right and {wrong} wrong queries. R-AUROC {percent(found.r_auroc)}.",
-            caption="Levels of right and wrong queries: the further apart, the more the level tells.",
-        ),
-    ]
-    if queries.confidence is not None:
+    is_wrong = ~queries.is_right.cpu()[judged]
+    doubts, figures = {}, []
+    if failures is not None and queries.confidence is not None:
         confidence = queries.confidence.cpu()[judged]
+        doubts["confidence"] = -confidence
         figures.append(
             figure(
                 reliability_plot(confidence, ~is_wrong),
-                alt=f"Share right over confidence. Calibration error {percent(found.calibration_error)}.",
+                alt=f"Share right over confidence. Calibration error {percent(failures.calibration_error)}.",
                 caption="Reliability of the confidence: below the dotted line it promises too much.",
             )
         )
-    return [element("div", *figures, class_="plots")]
+    if uncertainty is not None and queries.level is not None:
+        level = queries.level.cpu().double()[judged]
+        doubts["level"] = level
+        wrong = int(is_wrong.sum())
+        figures.append(
+            figure(
+                right_and_wrong_plot(level, is_wrong),
+                alt=f"Levels of {len(level) - wrong} right and {wrong} wrong queries. "
+                f"R-AUROC {percent(uncertainty.r_auroc)}.",
+                caption="Levels of right and wrong queries: the further apart, the more the level tells.",
+            )
+        )
+    if not doubts:
+        return note("What tells queries that fail was not asked for, and there is no uncertainty.")
+    risk = figure(
+        risk_coverage_plot(doubts, is_wrong),
+        alt=f"Risk over coverage, by {' and by '.join(doubts)}.",
+        caption="Risk over coverage: how many errors remain if the most doubtful queries are turned away.",
+    )
+    return element("div", risk, *figures, class_="plots")
+
+
+def uncertainty_content(embedded: Embedded) -> list[Html]:
+    """Levels of images that were made ambiguous; one line where there are none."""
+    if embedded.embedding.uncertainty is None:
+        return [note("These embeddings have no uncertainty: there is no level to judge.")]
+    return _changes(embedded)
 
 
 def _changes(embedded: Embedded) -> list[Html]:

@@ -49,6 +49,12 @@ def chosen_groups(queries: Queries, closest: Nearest | None, *, rows: int = ROWS
             Group("Most certain", "the lowest level", _lowest(every, level, distance)[:rows]),
             Group("Least certain", "the highest level", _lowest(every, -level, distance)[:rows]),
         ]
+    elif queries.confidence is not None:
+        confidence = queries.confidence.cpu()
+        groups += [
+            Group("Most certain", "the highest confidence", _lowest(judged, -confidence, distance)[:rows]),
+            Group("Least certain", "the lowest confidence", _lowest(judged, confidence, distance)[:rows]),
+        ]
     return groups
 
 

@@ -13,7 +13,7 @@ from idml.atomic import writing
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.ood import OodScores
 from idml.evaluation.report.confusions import confusion_content
-from idml.evaluation.report.doubts import uncertainty_content
+from idml.evaluation.report.doubts import failure_content, uncertainty_content
 from idml.evaluation.report.elements import Html, element, note, section
 from idml.evaluation.report.grid import retrieval_content
 from idml.evaluation.report.neighbourhood import nearest_of_all
@@ -54,7 +54,8 @@ def write_report(
     remarks += pictures.remarks()
     sections = [
         section("Scores", *score_content(scores), id_="scores"),
-        section("Uncertainty", *uncertainty_content(scores.uncertainty, queries, embedded), id_="uncertainty"),
+        section("Queries that fail", failure_content(scores.failures, scores.uncertainty, queries), id_="failures"),
+        section("Uncertainty", *uncertainty_content(embedded), id_="uncertainty"),
         section("Retrieved images", *map(note, remarks), *retrieved, id_="retrieved"),
         section("Classes taken for each other", *confusion_content(queries, embedded, closest), id_="confusions"),
     ]

@@ -17,11 +17,12 @@ from torch import Tensor
 from idml.evaluation.calibration import BINS, reliability
 from idml.evaluation.report.elements import percent, readable
 from idml.evaluation.report.names import shortened
-from idml.evaluation.uncertainty import risk_coverage
+from idml.evaluation.uncertainty import aurc, risk_coverage
 
 INK, FAINT, GRID = "#1d2735", "#6a7686", "#dde2e9"  # by day; in the SVG they become variables
 AT_NIGHT = {"--ink": (INK, "#e6eaf0"), "--faint": (FAINT, "#9aa6b6"), "--grid": (GRID, "#333d4b")}
 BLUE, GREEN, ORANGE = "#2a78c2", "#009e73", "#d55e00"  # told apart by all eyes (Okabe and Ito), on white and on black
+COLOURS = (BLUE, ORANGE, FAINT)  # of lines
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 STYLE = {
     "svg.fonttype": "none",  # text stays text, in the page's font
@@ -56,23 +57,27 @@ LABEL_SIZE = 7.5  # points of its name, which fits into a cell
 LONGEST_NAME = 26  # letters of it
 
 
-def risk_coverage_plot(
-    level: Float[Tensor, " n"], is_wrong: Bool[Tensor, " n"], *, aurc: float, excess_aurc: float
-) -> str:
-    """The share of errors among accepted queries, beside the best possible and a random order."""
-    shown = torch.linspace(0, len(level) - 1, min(POINTS, len(level))).round().long()
-    coverage, risk = (side[shown].numpy() for side in risk_coverage(level, is_wrong))
-    best = risk_coverage(is_wrong.double(), is_wrong).risk[shown].numpy()
+def risk_coverage_plot(doubts: Mapping[str, Float[Tensor, " n"]], is_wrong: Bool[Tensor, " n"]) -> str:
+    """The share of errors among accepted queries, least doubtful first, beside the best possible and a random order.
+
+    doubts: by what gives them; three at most.
+    """
+    shown = torch.linspace(0, len(is_wrong) - 1, min(POINTS, len(is_wrong))).round().long()
+    lines = [(f"by {name}", doubt, colour, "-") for (name, doubt), colour in zip(doubts.items(), COLOURS, strict=False)]
+    lines.append(("best order", is_wrong.double(), GREEN, "--"))
     overall = float(is_wrong.double().mean())
 
     def paint(figure: Any) -> None:
         axes = figure.subplots()
         axes.axhline(overall, color=FAINT, linestyle=":", label=f"random order, {percent(overall)}")
-        axes.plot(coverage, risk, color=BLUE, linewidth=2, label=f"by level, AURC {percent(aurc)}")
-        label = f"best order, AURC {percent(aurc - excess_aurc)}"
-        axes.plot(coverage, best, color=GREEN, linestyle="--", label=label)
-        axes.set(xlabel="queries accepted, lowest levels first", ylabel="share that is wrong", xlim=(0, 1))
-        axes.set_ylim(0, max(0.01, 1.05 * max(risk.max(), best.max())))
+        highest = 0.01
+        for name, doubt, colour, style in lines:
+            coverage, risk = (side[shown].numpy() for side in risk_coverage(doubt, is_wrong))
+            label = f"{name}, AURC {percent(float(aurc(doubt, is_wrong)))}"
+            axes.plot(coverage, risk, color=colour, linestyle=style, linewidth=2 if style == "-" else 1.5, label=label)
+            highest = max(highest, 1.05 * risk.max())
+        axes.set(xlabel="queries accepted, least doubtful first", ylabel="share that is wrong", xlim=(0, 1))
+        axes.set_ylim(0, highest)
         _as_percent(axes.xaxis, axes.yaxis)
         figure.legend(loc="outside upper left")
 

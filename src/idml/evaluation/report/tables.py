@@ -21,8 +21,10 @@ MEANINGS = {
     "ami": "the same, less what chance knows",
     "f1": "pairs of images in one cluster against pairs in one class",
     "r_auroc": "a wrong query has a higher level than a right one",
-    "r_auroc_of_distance": "a wrong query is farther (α) from its nearest image: what is known without a level",
-    "r_auroc_of_confidence": "a wrong query has a lower confidence, by distance and uncertainty",
+    "r_auroc_of_length": "a wrong query has a shorter semantic embedding: what any model knows of an image alone",
+    "r_auroc_of_distance": "a wrong query is farther (α) from its nearest image",
+    "r_auroc_of_neighbours": "the same, where it counts how far other neighbours are: a confidence without uncertainty",
+    "r_auroc_of_confidence": "a wrong query has a lower confidence: by neighbours, and uncertainty if there is any",
     "r_auroc_of_gap": "a wrong query has another class nearer behind its nearest image: needs labels in the gallery",
     "aurc": "errors among accepted queries, over all shares accepted by rising level",
     "excess_aurc": "what AURC has more than the best order",
@@ -35,7 +37,9 @@ MEANINGS = {
 }
 WHY_NOT = {
     "r_auroc": "needs right and wrong queries",
+    "r_auroc_of_length": "needs right and wrong queries, of several lengths",
     "r_auroc_of_distance": "needs right and wrong queries",
+    "r_auroc_of_neighbours": "needs right and wrong queries, of several classes",
     "r_auroc_of_confidence": "needs right and wrong queries, of several classes",
     "r_auroc_of_gap": "needs right and wrong queries",
     "spearman": "needs levels, and precisions, that differ",
