@@ -192,7 +192,7 @@ def test_scores_without_meaning_are_a_dash_with_a_reason(tmp_path):
     images = Embedded(embedding=Embedding(rows, torch.ones(12, 2)), labels=labels)
     parsed, _, _ = written(tmp_path, images)
     for name in (
-        "R-AUROC",
+        "R-AUROC, level",
         "R-AUROC, semantic length",
         "R-AUROC, nearest distance",
         "R-AUROC, neighbours",

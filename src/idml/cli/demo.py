@@ -20,7 +20,7 @@ from idml.recipes import recipe
 
 TRAINING_DIGITS = 5  # 0 to 4; the others are never seen
 PIXELS = 32
-SHOWN = ("recall@1", "r_precision", "map_at_r", "nmi", "r_auroc", "mean_level")
+SHOWN = ("recall@1", "r_precision", "map_at_r", "nmi", "r_auroc", "r_auroc_of_confidence", "mean_level")
 SHOWN += ("rises/blur/0.5", "rises/mix/1", "rises/low_resolution/0.5", "rises/crop/0.5", "rises/occlusion/0.5")
 RUNS = {"plain": "digits-plain", "introspective": "digits"}
 

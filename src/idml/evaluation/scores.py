@@ -148,7 +148,7 @@ class Scores:
         if found is None:
             return []
         rows = [
-            Row("r_auroc", "R-AUROC", found.r_auroc, None),
+            Row("r_auroc", "R-AUROC, level", found.r_auroc, None),
             Row("aurc", "AURC", found.aurc, None, lower_is_better=True),
             Row("excess_aurc", "excess AURC", found.excess_aurc, None, lower_is_better=True),
             Row("spearman", "Spearman, level and AP", found.spearman, None, lower_is_better=True, is_share=False),

@@ -10,7 +10,7 @@ from idml.evaluation.ood import OodScores
 from idml.evaluation.report.elements import NOTHING, Html, element, number, percent, table
 from idml.evaluation.scores import Row, Scores
 
-HEADLINES = ("recall@1", "map_at_r", "nmi", "r_auroc", "aurc")
+HEADLINES = ("recall@1", "map_at_r", "nmi", "r_auroc", "r_auroc_of_confidence")
 RECALL = "recall@"
 MEANINGS = {
     "precision@1": "the nearest image is of the query's class, lone queries left out",
@@ -23,8 +23,8 @@ MEANINGS = {
     "r_auroc": "a wrong query has a higher level than a right one",
     "r_auroc_of_length": "a wrong query has a shorter semantic embedding: what any model knows of an image alone",
     "r_auroc_of_distance": "a wrong query is farther (α) from its nearest image",
-    "r_auroc_of_neighbours": "the same, where it counts how far other neighbours are: a confidence without uncertainty",
-    "r_auroc_of_confidence": "a wrong query has a lower confidence: by neighbours, and uncertainty if there is any",
+    "r_auroc_of_neighbours": "a wrong query has a lower confidence, by distances to its neighbours alone",
+    "r_auroc_of_confidence": "a wrong query has a lower confidence, by these and by uncertainty, if there is any",
     "r_auroc_of_gap": "a wrong query has another class nearer behind its nearest image: needs labels in the gallery",
     "aurc": "errors among accepted queries, over all shares accepted by rising level",
     "excess_aurc": "what AURC has more than the best order",
