@@ -11,12 +11,13 @@ many of the nearest images are of the class of the very nearest one, each counti
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from idml import Embedding, evaluate
@@ -32,22 +33,27 @@ OF_FAILURES = [name for name in FailureScores.__dataclass_fields__ if name.start
 COLUMNS = ("recall@1", "level", "length", "distance", "pair", "neighbours", "confidence", "gap", "votes")
 
 
-def split(labels: Int[Tensor, " n"], size: int, seed: int) -> Bool[Tensor, " n"]:
-    """Which images are the gallery: so many of each class that has more."""
-    generator = torch.Generator().manual_seed(seed)
-    chosen = torch.zeros(len(labels), dtype=torch.bool)
-    for number in labels.unique():
-        rows = (labels == number).nonzero()[:, 0]
+def of_split(embedded: Embedded, size: int, seed: int) -> dict[str, float]:
+    """With so many images of each class, drawn by the seed, as the gallery; classes that have no more are left out."""
+    labels, generator = embedded.labels, torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(labels), generator=generator)
+    in_gallery, queries = [], []
+    for rows in (order[labels[order] == number] for number in labels.unique()):
         if len(rows) > size:
-            chosen[rows[torch.randperm(len(rows), generator=generator)[:size]]] = True
-    return chosen
+            in_gallery.append(rows[:size])
+            queries.append(rows[size:])
+    if len(queries) < 2:
+        raise SystemExit(f"{len(queries)} classes have more than {size} images: give smaller --sizes.")
+    return known(embedded.embedding, labels, torch.cat(queries), torch.cat(in_gallery))
 
 
-def known(embedding: Embedding, labels: Int[Tensor, " n"], in_gallery: Bool[Tensor, " n"]) -> dict[str, float]:
-    """R-AUROCs by what tells failures, and R@1."""
-    queries, gallery, own = embedding[~in_gallery], embedding[in_gallery], labels[~in_gallery]
-    within = {"gallery": gallery, "gallery_labels": labels[in_gallery]}
-    scores = evaluate(queries, own, **within, ks=(1,), clustering=False, resamples=0)
+def known(
+    embedding: Embedding, labels: Int[Tensor, " n"], own: Int[Tensor, " q"], others: Int[Tensor, " m"]
+) -> dict[str, float]:
+    """R-AUROCs by what tells failures, as far as they have a meaning, and R@1. own, others: queries and gallery."""
+    queries, gallery = embedding[own], embedding[others]
+    within = {"gallery": gallery, "gallery_labels": labels[others]}
+    scores = evaluate(queries, labels[own], **within, ks=(1,), clustering=False, resamples=0)
     assert scores.failures is not None
     found = {name.removeprefix("r_auroc_of_"): getattr(scores.failures, name) for name in OF_FAILURES}
     found |= {"recall@1": scores.recall[1], "calibration_error": scores.failures.calibration_error}
@@ -56,15 +62,15 @@ def known(embedding: Embedding, labels: Int[Tensor, " n"], in_gallery: Bool[Tens
     assert told.nearest is not None
     assert told.distances is not None
     is_wrong = ~told.is_right
-    found["votes"] = float(r_auroc(-votes(queries, gallery, labels[in_gallery]), is_wrong))
+    found["votes"] = float(r_auroc(-votes(queries, gallery, labels[others]), is_wrong))
     if scores.uncertainty is not None:
         assert queries.uncertainty is not None
         assert gallery.uncertainty is not None
         found["level"] = scores.uncertainty.r_auroc
         beta = (queries.uncertainty.double() + gallery.uncertainty[told.nearest].double()).norm(dim=1)
-        confidence, fold = cross_fitted_confidence(told.distances[:, :1], beta, told.is_right, own)
+        confidence, fold = cross_fitted_confidence(told.distances[:, :1], beta, told.is_right, labels[own])
         found["pair"] = float(r_auroc_within(-confidence, is_wrong, fold))
-    return found
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 def votes(queries: Embedding, gallery: Embedding, gallery_labels: Int[Tensor, " m"]) -> Float[Tensor, " q"]:
@@ -102,12 +108,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise SystemExit(f"{name!r} names no file: write NAME=EMBEDDINGS.npz.")
         embedded = Embedded.load(path)
         for size in options.sizes:
-            some = [
-                known(embedded.embedding, embedded.labels, split(embedded.labels, size, seed))
-                for seed in range(options.splits)
-            ]
-            means = {key: round(fmean(one[key] for one in some), 5) for key in some[0]}
-            lines.append({"name": name, "size": size, "splits": options.splits, "scores": means})
+            some = [of_split(embedded, size, seed) for seed in range(options.splits)]
+            means = {key: round(fmean(one[key] for one in some), 5) for key in set.intersection(*map(set, some))}
+            lines.append({"name": name, "size": size, "splits": options.splits, "scores": dict(sorted(means.items()))})
             with options.log.open("a") as log:
                 log.write(json.dumps(lines[-1]) + "\n")
     print(table(lines))

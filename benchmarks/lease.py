@@ -1,6 +1,6 @@
 """A whole lease of a GPU in one process, whose stages share images and compiled code.
 
-    setsid nohup python benchmarks/lease.py CACHE WEIGHTS FOLDER final:cub-final swapped:cub-swapped > lease.txt 2>&1 &
+    setsid nohup python benchmarks/lease.py CACHE WEIGHTS FOLDER final:cub-final again:cub-again > lease.txt 2>&1 &
 
 Each stage KIND:NAME runs the arms in FOLDER/NAME.arms: "folds" on five folds of the training classes, into
 FOLDER/folds.jsonl, "final" on the test classes, into FOLDER/final.jsonl, "again" likewise, into FOLDER/again.jsonl, for
@@ -25,8 +25,8 @@ from idml.sweeping.space import arms_of_file, held_out
 from idml.sweeping.sweep import Plan, SilentSweep, sweep
 from idml.training.workshop import Workshop
 
-FOLDS = "folds"
-KINDS = (FOLDS, "final", "again", "swapped")
+KINDS = ("folds", "final", "again", "swapped")
+FOLDS = "5-fold"
 OF_FOLDS, OF_SEEDS = 4, 3  # runs of arms that name no seeds: two folds have misled
 PAUSE = 0.5  # seconds between looks for a file
 
@@ -46,8 +46,8 @@ def run_stage(stage: str, folder: Path, cache: Cache, changes: Sequence[str], wo
     while not path.exists():
         time.sleep(PAUSE)
     try:
-        is_final = kind != FOLDS
-        arms = arms_of_file(path, changes, validation=held_out("5-fold", is_final=is_final))
+        is_final = kind != "folds"
+        arms = arms_of_file(path, changes, validation=held_out(FOLDS, is_final=is_final))
         plan = Plan(arms, range(OF_SEEDS if is_final else OF_FOLDS), cache, is_final=is_final)
         plan.check()
         options = {"device": chosen_device("auto"), "halting": Halting(share=0), "workshop": workshop}
@@ -76,11 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"there is no folder {options.folder}: make it, and put FOLDER/NAME.arms into it.")
     try:
         workshop, cache = Workshop(), Cache.open(options.cache)
-        swapped = None if options.swapped is None else Cache.open(options.swapped)
+        caches = {} if options.swapped is None else {"swapped": Cache.open(options.swapped)}
     except ValueError as mistake:
         raise SystemExit(str(mistake)) from None
     for stage in options.stages:
-        chosen = swapped if stage.startswith("swapped:") and swapped is not None else cache
+        chosen = caches.get(stage.partition(":")[0], cache)
         run_stage(stage, options.folder, chosen, [*options.changes, f"weights={options.weights}"], workshop)
 
 

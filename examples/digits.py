@@ -75,7 +75,7 @@ def main() -> None:
         start, scores = time.perf_counter(), []
         for seed in range(SEEDS):
             model = train(train_images, train_labels, introspective=introspective, seed=seed)
-            found = evaluate(model(test_images), test_labels, clustering=False, resamples=0)
+            found = evaluate(model(test_images), test_labels, clustering=False, failures=False, resamples=0)
             scores.append((found.recall[1], found.map_at_r))
         columns = [
             f"{100 * statistics.mean(column):.1f} ± {100 * statistics.stdev(column):.1f}"

@@ -7,16 +7,10 @@ from scripts import benchmark
 from sklearn.metrics import roc_auc_score
 
 from idml import Embedding, evaluate
+from idml.evaluation.calibration import Calibration
 from idml.evaluation.embedded import Embedded
 
 failures = benchmark("failures")
-
-
-def test_the_gallery_has_as_many_images_of_each_class_and_leaves_queries():
-    labels = torch.tensor([0] * 8 + [1] * 5 + [2] * 3)
-    chosen = failures.split(labels, 3, seed=0)
-    assert [int(chosen[labels == number].sum()) for number in range(3)] == [3, 3, 0]  # of the last all are queries
-    assert not torch.equal(chosen, failures.split(labels, 3, seed=1))
 
 
 def test_votes_are_those_of_a_loop():
@@ -30,18 +24,37 @@ def test_votes_are_those_of_a_loop():
     assert failures.votes(queries, gallery, labels[:30]).tolist() == pytest.approx(expected)
 
 
-def test_what_is_known_is_what_evaluation_knows_and_a_pair_knows_less():
+def test_what_is_known_is_what_evaluation_knows_of_queries_beside_a_gallery():
     embedding, labels = blobs(300)
-    in_gallery = failures.split(labels, 20, seed=0)
-    found = failures.known(embedding, labels, in_gallery)
-    queries, gallery = embedding[~in_gallery], embedding[in_gallery]
-    scores = evaluate(queries, labels[~in_gallery], gallery=gallery, gallery_labels=labels[in_gallery], resamples=0)
+    own, others = torch.arange(100), torch.arange(100, 300)
+    found = failures.known(embedding, labels, own, others)
+    gallery = {"gallery": embedding[others], "gallery_labels": labels[others]}
+    scores = evaluate(embedding[own], labels[own], **gallery, resamples=0)
     assert scores.failures is not None
     assert scores.queries is not None
+    assert scores.queries.distances is not None
+    assert scores.queries.nearest is not None
     assert found["confidence"] == scores.failures.r_auroc_of_confidence
-    told = roc_auc_score(~scores.queries.is_right, -failures.votes(queries, gallery, labels[in_gallery]))
-    assert found["votes"] == pytest.approx(told)
-    assert 0.4 < found["pair"] < 1
+    assert embedding.uncertainty is not None
+    beta = (embedding.uncertainty[own] + embedding.uncertainty[others][scores.queries.nearest]).double().norm(dim=1)
+    is_right = scores.queries.is_right
+    pair = Calibration.fit(scores.queries.distances[:, :1], beta, is_right).confidence(scores.queries.distances, beta)
+    assert found["pair"] == pytest.approx(roc_auc_score(is_right, pair), abs=0.05)  # which is fitted on these queries
+
+
+def test_the_gallery_has_as_many_images_of_each_class_and_classes_without_are_left_out(monkeypatch):
+    embedding, _ = blobs(16)
+    labels = torch.tensor([0] * 8 + [1] * 5 + [2] * 3)
+    seen = []
+    monkeypatch.setitem(failures.of_split.__globals__, "known", lambda *given: seen.append(given) or {})
+    for seed in (0, 1):
+        failures.of_split(Embedded(embedding=embedding, labels=labels), 3, seed)
+    for _, _, own, others in seen:
+        assert labels[others].sort().values.tolist() == [0, 0, 0, 1, 1, 1]
+        assert sorted([*own.tolist(), *others.tolist()]) == list(range(13))
+    assert seen[0][3].tolist() != seen[1][3].tolist()
+    with pytest.raises(SystemExit, match="1 classes have more than 5 images: give smaller --sizes"):
+        failures.of_split(Embedded(embedding=embedding, labels=labels), 5, 0)
 
 
 def test_lines_and_the_table_say_the_same(tmp_path, capsys):

@@ -44,13 +44,13 @@ def test_stages_follow_each_other_wait_for_their_files_and_survive_a_mistake(cac
 
 def test_each_kind_has_its_log_and_its_cache(cache, tmp_path, capsys):
     main = runpy.run_path(COMMAND)["main"]
-    swapped = draw_cache(tmp_path / "swapped").folder
+    swapped = draw_cache(tmp_path / "swapped", classes=6).folder
     (tmp_path / "rows.arms").write_text("a: digits-plain epochs=1 batch=20 seeds=1\n")
     stages = ["final:rows", "again:rows", "swapped:rows", "final:rows"]
     main([str(cache), "none", str(tmp_path), *stages, "--swapped", str(swapped), "--set"])
     logs = {path.stem: Lab(path).lines() for path in tmp_path.glob("*.jsonl")}
     assert {name: len(lines) for name, lines in logs.items()} == {"final": 1, "again": 1, "swapped": 1}
-    assert logs["final"][0]["scores"] == logs["again"][0]["scores"]
+    assert logs["final"][0]["data"] == logs["again"][0]["data"] != logs["swapped"][0]["data"]
     assert capsys.readouterr().out.count("recall@1") == 3  # what the log has is not run again
 
 

@@ -86,6 +86,16 @@ def test_json_is_all_that_is_printed_for_programs(idml, tmp_path):
     assert not (tmp_path / "out" / "report.html").exists()
 
 
+def test_what_tells_failures_can_be_left_out(idml, tmp_path):
+    source = save(tmp_path / "test.npz")
+    quick = ("--no-report", "--no-clustering", "--resamples", "0")
+    assert "R-AUROC, confidence" in idml("evaluate", source, *quick)[1]
+    code, output, _ = idml("evaluate", source, *quick, "--no-failures")
+    assert code == 0
+    assert "R-AUROC, confidence" not in output
+    assert "R-AUROC, level" in output
+
+
 def test_seeds_are_compared_in_pairs(idml, tmp_path):
     ours = [save(tmp_path / f"ours{seed}.npz", noise=0.3, seed=seed) for seed in range(3)]
     theirs = [save(tmp_path / f"theirs{seed}.npz", noise=0.7, seed=seed) for seed in range(3)]

@@ -90,7 +90,9 @@ def test_neighbours_beyond_those_with_weights_are_not_looked_at():
     alpha, beta, is_right = queries()
     first = Calibration.fit(alpha[:, :1], beta, is_right)
     torch.testing.assert_close(first.confidence(alpha, beta), first.confidence(alpha[:, :1], beta))
-    with pytest.raises(ValueError, match="alpha has 1 neighbours a query, and 2 have weights"):
+    with pytest.raises(
+        ValueError, match=r"alpha and beta have shapes \(400, 1\) and \(400,\): give \(n, 2\) and \(n,\)"
+    ):
         Calibration.fit(alpha, beta, is_right).confidence(alpha[:, :1], beta)
 
 
@@ -208,10 +210,20 @@ def test_mistakes_are_named():
         Calibration.from_dict({"bias": 0.0, "weight_alfa": 1.0})
     with pytest.raises(ValueError, match="a calibration without 'weight_beta'"):
         Calibration.from_dict({"bias": 0.0, "weight_alpha": 1.0})
-    with pytest.raises(ValueError, match="bias is nan: a calibration needs finite numbers"):
+    with pytest.raises(ValueError, match="bias has nan: a calibration needs finite numbers"):
         Calibration(bias=math.nan, weights_alpha=(0.0,), weight_beta=0.0)
-    with pytest.raises(ValueError, match=r"weights_alpha is \(0.0, inf\): a calibration needs finite numbers"):
+    with pytest.raises(ValueError, match=r"weights_alpha has inf: a calibration needs finite numbers"):
         Calibration(bias=0.0, weights_alpha=(0.0, math.inf), weight_beta=0.0)
+    for weights in (-2.0, [1.0], ()):
+        with pytest.raises(ValueError, match="weights_alpha is .*: give a tuple"):
+            Calibration(bias=0.0, weights_alpha=weights, weight_beta=0.0)  # pyright: ignore[reportArgumentType]
+    saved = {"bias": 0.0, "weights_alpha": [1.0, 2.0], "weight_beta": 0.0}
+    with pytest.raises(ValueError, match="weights_alpha is -2.0: give a list"):
+        Calibration.from_dict(saved | {"weights_alpha": -2.0})
+    with pytest.raises(ValueError, match=r"neighbours at ranks \(1, 3\), and \(1, 2, 4.* are known: fit it again"):
+        Calibration.from_dict(saved | {"ranks": [1, 3]})
+    with pytest.raises(ValueError, match="unknown field of a calibration 'weight_alpha'"):
+        Calibration.from_dict(saved | {"weight_alpha": 1.0})
     with pytest.raises(ValueError, match="folds is 1"):
         cross_fitted_confidence(alpha, beta, is_right, torch.arange(5), folds=1)
     with pytest.raises(ValueError, match="all queries are of one class"):

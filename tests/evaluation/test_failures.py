@@ -44,8 +44,8 @@ def test_what_is_known_of_failures_equals_loops_and_scikit_learn(distance):
     assert embedding.uncertainty is not None
     u = embedding.uncertainty.double()
     beta = np.array([[float((u[i] + u[row[0]]).norm())] for i, row in enumerate(order)])
-    assert queries.fold is not None
-    fold = queries.fold.numpy()
+    assert queries.by_all is not None
+    fold = queries.by_all.fold.numpy()
     assert found.r_auroc_of_neighbours == pytest.approx(by_scikit_learn(far, is_wrong, fold), abs=1e-3)
     both = np.concatenate([far, beta], axis=1)
     assert found.r_auroc_of_confidence == pytest.approx(by_scikit_learn(both, is_wrong, fold), abs=1e-3)
@@ -98,6 +98,19 @@ def test_without_another_class_in_the_gallery_no_gap_tells_failures():
     assert np.isnan(found.r_auroc_of_gap)
 
 
+def test_the_uncertainty_of_a_gallery_says_nothing_of_queries_whose_model_has_none():
+    embedding, labels = blobs()
+    queries, own, of_gallery = Embedding(embedding.semantic[:30]), labels[:30], {"gallery_labels": labels[30:]}
+    found, _ = judged(queries, own, gallery=embedding[30:], **of_gallery)
+    expected, _ = judged(queries, own, gallery=Embedding(embedding.semantic[30:]), **of_gallery)
+    assert found == expected
+    assert found.calibration.weight_beta == 0
+    given = Calibration(bias=0.0, weights_alpha=(0.0,), weight_beta=1.0)
+    _, of_given = judged(queries, own, gallery=embedding[30:], **of_gallery, calibration=given)
+    assert of_given.confidence is not None
+    assert of_given.confidence.unique().tolist() == [0.5]
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("size", [1.0, 30.0])
 def test_rows_that_were_scaled_to_one_length_tell_no_failures_by_it(dtype, size):
@@ -106,15 +119,28 @@ def test_rows_that_were_scaled_to_one_length_tell_no_failures_by_it(dtype, size)
     assert np.isnan(judged(Embedding(scaled, embedding.uncertainty), labels)[0].r_auroc_of_length)
 
 
+def test_lengths_that_differ_by_a_little_more_than_rounding_tell_what_they_know():
+    embedding, labels = blobs()
+    lengths = 1 + 0.01 * torch.rand(len(labels), 1, generator=torch.Generator().manual_seed(0))
+    unit = torch.nn.functional.normalize(embedding.semantic)
+    found, queries = judged(lengths * unit, labels)
+    assert found.r_auroc_of_length == pytest.approx(roc_auc_score(~queries.is_right, -lengths[:, 0]))
+
+
 def test_queries_that_are_alone_in_their_class_take_no_part():
     embedding, labels = blobs()
     wide = Embedding(torch.nn.functional.pad(embedding.semantic, (0, 3)), embedding.uncertainty)
     lone = Embedding(torch.eye(11)[8:], torch.ones(3, 4))  # at right angles to all others, and nobody's nearest
     every = (Embedding.cat([wide, lone]), torch.cat([labels, torch.arange(5, 8)]))
-    gallery = {"gallery": wide, "gallery_labels": labels}
-    alone, among = (judged(*some, **gallery)[0] for some in ((wide, labels), every))
-    for name in NAMES:
-        assert getattr(among, name) == pytest.approx(getattr(alone, name), abs=1e-9, nan_ok=True)
+    alone, among = (
+        judged(*some, gallery=wide[:40], gallery_labels=labels[:40])[0] for some in ((wide[40:], labels[40:]), every)
+    )
+    assert among != alone
+    every = (Embedding.cat([wide[40:], lone]), torch.cat([labels[40:], torch.arange(5, 8)]))
+    among, _ = judged(*every, gallery=wide[:40], gallery_labels=labels[:40])
+    for name in (*NAMES, "aurc_of_confidence", "calibration_error"):
+        assert getattr(among, name) == pytest.approx(getattr(alone, name), abs=1e-9), name
+    assert list(among.calibration.weights_alpha) == pytest.approx(alone.calibration.weights_alpha)
 
 
 def test_a_calibration_from_elsewhere_is_used_as_it_is():
@@ -147,7 +173,25 @@ def test_failures_are_left_out_where_they_are_not_asked_for():
 
 def test_a_gallery_smaller_than_the_farthest_rank_has_its_last_image_there():
     embedding, labels = blobs(7, 2)
-    _, queries = judged(embedding, labels)
+    found, queries = judged(embedding, labels)
     assert queries.distances is not None
     assert torch.equal(queries.distances[:, -1], queries.distances[:, -2])
     assert (queries.distances.diff(dim=1) >= 0).all()
+    assert len(found.calibration.weights_alpha) == 3  # of the ranks 1, 2 and 4 that there are
+    larger, labels = blobs(80)
+    assert judged(larger, labels, calibration=found.calibration)[0].calibration == found.calibration
+
+
+def test_the_area_under_the_risk_is_that_of_accepting_the_most_confident_first():
+    embedding, labels = blobs()
+    found, queries = judged(embedding, labels)
+    assert queries.confidence is not None
+    wrong = (~queries.is_right)[queries.confidence.argsort(descending=True)].double()
+    assert found.aurc_of_confidence == pytest.approx(float((wrong.cumsum(0) / torch.arange(1, 61)).mean()))
+
+
+def test_many_queries_are_looked_at_a_few_at_a_time(monkeypatch):
+    embedding, labels = blobs()
+    whole, _ = judged(embedding, labels)
+    monkeypatch.setattr("idml.evaluation.failures.EXACT_AT_ONCE", 7 * 8)  # seven of these rows
+    assert judged(embedding, labels)[0] == whole

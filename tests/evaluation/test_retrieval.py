@@ -59,6 +59,21 @@ def test_the_rival_is_the_first_in_the_exact_order_that_is_not_of_the_nearest_on
         assert rivals[query] == next((j for j in order if others[j] != others[order[0]]), -1)
 
 
+@pytest.mark.parametrize("number", [5, 80, 300])
+@pytest.mark.parametrize("spread", [1e-7, 1e-6, 1e-3])
+def test_ranks_among_images_too_near_to_each_other_for_float32_are_exact(number, spread):
+    generator = torch.Generator().manual_seed(number)
+    place = torch.randn(1, 16, generator=generator)
+    scale = torch.randint(1, 4, (number, 1), generator=generator)  # which changes no direction
+    rows = scale * (place + spread * torch.randn(number, 16, generator=generator))
+    comparison = Comparison.of(Embedding(rows))
+    ranks = (1, 2, 4, 8, 16, 32, 64)
+    found = surroundings(comparison, torch.arange(number) % 3, ranks).at_ranks
+    for query in range(0, number, 7):
+        order = ordered(comparison, query)
+        assert found[query].tolist() == [order[min(rank, len(order)) - 1] for rank in ranks]
+
+
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("introspective", [None, Introspective(), Introspective(base="cosine", gamma=0.5)])
 @pytest.mark.parametrize("memory", [1, 500, 1 << 30])

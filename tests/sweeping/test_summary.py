@@ -189,6 +189,7 @@ def test_arms_are_ordered_by_scores_that_judge_them():
         "r_auroc",
         "r_auroc_of_length",
         "r_auroc_of_distance",
+        "r_auroc_of_neighbours",
         "r_auroc_of_confidence",
         "r_auroc_of_gap",
     ):

@@ -173,6 +173,14 @@ def test_validation_classes_are_not_trained_on_and_choose_the_epoch(cache, tmp_p
     assert Embedder.load(tmp_path / "model").calibration is not None
 
 
+def test_a_plain_run_that_held_out_classes_knows_how_sure_to_be(cache, tmp_path):
+    train(small("validation_share=0.5", "epochs=1").plain(), cache, tmp_path)
+    calibration = Embedder.load(tmp_path / "model").calibration
+    assert calibration is not None
+    assert calibration.weight_beta == 0
+    assert RunFolder(tmp_path).path.joinpath("scores.json").exists()
+
+
 @pytest.mark.parametrize("changes", [[], ["average=0.5"]])
 def test_the_best_epoch_becomes_the_model_and_not_the_last(cache, tmp_path, monkeypatch, changes):
     scores = iter([0.1, 0.9, 0.5])

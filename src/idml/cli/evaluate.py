@@ -71,7 +71,7 @@ def evaluate(
     gamma: Annotated[float | None, typer.Option(help="γ of the introspective distance; 0 if not given.")] = None,
     clustering: Annotated[bool, typer.Option(help="NMI, AMI and F1 of k-means clusters.")] = True,
     failures: Annotated[
-        bool, typer.Option(help="What tells queries that fail: confidence, distance, gap between classes.")
+        bool, typer.Option(help="What tells queries that fail, such as the confidence; costs a search.")
     ] = True,
     by_class: Annotated[
         bool, typer.Option(help="With --outside: Mahalanobis distances to each training class (SSD+), not to all.")
@@ -98,7 +98,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="Of the bootstrap and of k-means.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Score embeddings: retrieval, clustering, uncertainty, with 95 % intervals, and draw a report.
+    """Score embeddings: retrieval, clustering, uncertainty, failures, with 95 % intervals, and draw a report.
 
     One source prints a table and writes `scores.json` and `report.html`. Several sources are seeds of
     one method: their mean and standard deviation are printed, and with `--against` the paired differences.

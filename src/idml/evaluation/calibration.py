@@ -37,7 +37,8 @@ class Calibration:
     """The confidence that a query's nearest neighbour is of its class.
 
     sigmoid(bias + Σ weights_alpha·α + weight_beta·β), where α = ‖ŝ_query − ŝ_neighbour‖ of the neighbours at `RANKS`,
-    or at the first few of these, and β = ‖u_query + u_neighbour‖ of the nearest.
+    or at the first few of these, and β = ‖u_query + u_neighbour‖ of the nearest. How far neighbours are depends on the
+    gallery: use it in one of about as many images a class.
     """
 
     bias: float
@@ -45,10 +46,12 @@ class Calibration:
     weight_beta: float
 
     def __post_init__(self):
-        for name, value in asdict(self).items():
-            for number in value if isinstance(value, tuple) else (value,):
-                if not (isinstance(number, int | float) and math.isfinite(number)):
-                    raise ValueError(f"{name} is {value!r}: a calibration needs finite numbers.")
+        for name in ("bias", "weight_beta"):
+            _check_number(name, getattr(self, name))
+        if not isinstance(self.weights_alpha, tuple) or not self.weights_alpha:
+            raise ValueError(f"weights_alpha is {self.weights_alpha!r}: give a tuple, of a weight for each neighbour.")
+        for weight in self.weights_alpha:
+            _check_number("weights_alpha", weight)
 
     @classmethod
     def fit(cls, alpha: Float[Tensor, "n r"], beta: Float[Tensor, " n"], is_right: Bool[Tensor, " n"]) -> Calibration:
@@ -73,28 +76,38 @@ class Calibration:
     def confidence(self, alpha: Float[Tensor, "n r"], beta: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """From 0 to 1, in float64."""
         known = len(self.weights_alpha)
-        if alpha.shape[1] < known:
-            raise ValueError(f"alpha has {alpha.shape[1]} neighbours a query, and {known} have weights: give as many.")
+        if alpha.ndim != 2 or alpha.shape[1] < known or beta.shape != alpha.shape[:1]:
+            given = f"{tuple(alpha.shape)} and {tuple(beta.shape)}"
+            raise ValueError(f"alpha and beta have shapes {given}: give (n, {known}) and (n,), as when it was fitted.")
         weights = torch.tensor(self.weights_alpha, dtype=torch.float64, device=alpha.device)
         return torch.sigmoid(self.bias + alpha[:, :known].double() @ weights + self.weight_beta * beta.double())
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"weights_alpha": list(self.weights_alpha)}
+        weights = list(self.weights_alpha)
+        return asdict(self) | {"weights_alpha": weights, "ranks": list(RANKS[: len(weights)])}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Calibration:
-        """Of what was saved; those of before, for the nearest image alone, have one weight."""
-        if "weight_alpha" in values:
-            values = {**values, "weights_alpha": [values["weight_alpha"]]}
-            del values["weight_alpha"]
+        """Of what was saved; before a confidence looked at more neighbours than the nearest, that was one weight."""
+        if "weight_alpha" in values and "weights_alpha" not in values:
+            nearest = {"weights_alpha": [values["weight_alpha"]]}
+            values = {name: value for name, value in values.items() if name != "weight_alpha"} | nearest
         known = [field.name for field in fields(cls)]
         for name in values:
-            if name not in known:
+            if name not in (*known, "ranks"):
                 raise unknown_name("field of a calibration", name, known)
         for name in known:
             if name not in values:
                 raise ValueError(f"a calibration without {name!r}: give {', '.join(known)}.")
-        return cls(**{**values, "weights_alpha": tuple(values["weights_alpha"])})
+        weights = values["weights_alpha"]
+        if not isinstance(weights, list | tuple):
+            raise ValueError(f"weights_alpha is {weights!r}: give a list, of a weight for each neighbour.")
+        ranks = tuple(values.get("ranks", RANKS[: len(weights)]))
+        if ranks != RANKS[: len(weights)]:
+            raise ValueError(
+                f"this calibration is of neighbours at ranks {ranks}, and {RANKS} are known: fit it again."
+            )
+        return cls(bias=values["bias"], weights_alpha=tuple(weights), weight_beta=values["weight_beta"])
 
 
 class CrossFitted(NamedTuple):
@@ -198,6 +211,11 @@ def _logistic_regression(
         if step.abs().max() <= SETTLED:
             break
     return weights
+
+
+def _check_number(name: str, value: object) -> None:
+    if isinstance(value, bool) or not (isinstance(value, int | float) and math.isfinite(value)):
+        raise ValueError(f"{name} has {value!r}: a calibration needs finite numbers.")
 
 
 def _check_queries(alpha: Tensor, beta: Tensor, is_right: Tensor) -> None:

@@ -7,6 +7,7 @@ what else can be known: of the image alone, of its neighbours, and of their labe
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -20,17 +21,17 @@ from idml.evaluation.calibration import (
     cross_fitted_confidence,
     expected_calibration_error,
 )
-from idml.evaluation.comparing import Comparison
+from idml.evaluation.comparing import EXACT_AT_ONCE, Comparison
 from idml.evaluation.intervals import Statistic
-from idml.evaluation.neighbours import surroundings
+from idml.evaluation.neighbours import Surroundings, surroundings
 from idml.evaluation.scores import Queries
 from idml.evaluation.statistics import among, unknown
-from idml.evaluation.uncertainty import r_auroc, r_auroc_within
+from idml.evaluation.uncertainty import aurc, r_auroc, r_auroc_within
 from idml.numerics.precision import wide
 from idml.numerics.products import directions, row_lengths
 from idml.progress import Progress
 
-SCALED = 0.01  # lengths that differ by less, in half precision too, are one that rows were scaled to
+SCALED = 0.005  # lengths that differ by less, as in half precision, are one that rows were scaled to
 
 
 def with_doubts(
@@ -45,65 +46,94 @@ def with_doubts(
     shared: bool,
     progress: Progress,
 ) -> tuple[Queries, Calibration]:
-    """Distances, gaps and confidences; the calibration given, or one of these queries.
-
-    Queries of a single class cannot be calibrated on other classes: their confidence is not known.
-    """
+    """What is known of each query, and how sure one may be by it: by the calibration given, or one of these queries."""
     of_gallery = labels if gallery_labels is None else gallery_labels
     around = surroundings(comparison, of_gallery, RANKS, memory=memory, shared=shared, progress=progress)
-    queries, nearest, rival = comparison.queries, around.at_ranks[:, 0], around.rival
-    alpha = torch.stack(
-        [_distances(queries, comparison.gallery[column]) for column in around.at_ranks.unbind(dim=1)], dim=1
-    )
-    of_rival = _distances(queries, comparison.gallery[rival]).masked_fill(rival < 0, torch.inf)
-    beta = _uncertainties(queries, comparison.gallery[nearest])
-    confidence, fold = None, torch.zeros_like(labels)
-    by_distances = by_both = _cross_fitted(found, alpha, torch.zeros_like(beta), labels, seed=seed)
-    if calibration is not None:
-        confidence = calibration.confidence(alpha, beta)
-    else:
-        judged = found.is_judged
-        calibration = Calibration.fit(alpha[judged], beta[judged], found.is_right[judged])
-        if queries.uncertainty is not None:
-            by_both = _cross_fitted(found, alpha, beta, labels, seed=seed)
-        if by_both is not None:
-            confidence, fold = by_both
-    return replace(
+    known = _known(comparison, around)
+    found = replace(
         found,
-        nearest=nearest,
-        distances=alpha,
-        gap=of_rival - alpha[:, 0],
-        length=row_lengths(wide(queries.semantic)),
-        by_distances=by_distances,
-        confidence=confidence,
-        fold=fold,
-    ), calibration
+        length=row_lengths(wide(comparison.queries.semantic)),
+        nearest=around.at_ranks[:, 0],
+        distances=known.distances,
+        gap=known.gap,
+    )
+    available = len(comparison.gallery) - comparison.same
+    looked_at = known.distances[:, : sum(rank <= available for rank in RANKS)]
+    by_distances = _cross_fitted(found, looked_at, torch.zeros_like(known.uncertainty), labels, seed=seed)
+    if calibration is not None:
+        confidence = calibration.confidence(known.distances, known.uncertainty)
+        by_all = CrossFitted(confidence, torch.zeros_like(labels))
+        return replace(found, by_distances=by_distances, by_all=by_all), calibration
+    by_all = by_distances
+    if comparison.queries.uncertainty is not None:
+        by_all = _cross_fitted(found, looked_at, known.uncertainty, labels, seed=seed)
+    judged = found.is_judged
+    calibration = Calibration.fit(looked_at[judged], known.uncertainty[judged], found.is_right[judged])
+    return replace(found, by_distances=by_distances, by_all=by_all), calibration
 
 
 def failure_statistics(found: Queries) -> dict[str, Statistic]:
     assert found.distances is not None
     assert found.length is not None
     assert found.gap is not None
-    is_wrong = ~found.is_right
-    is_one = _is_one(found.length)
+    is_judged, is_wrong = found.is_judged, ~found.is_right
     statistics: dict[str, Statistic] = {
-        "r_auroc_of_length": unknown if is_one else among(found.is_judged, r_auroc, -found.length, is_wrong),
-        "r_auroc_of_distance": among(found.is_judged, r_auroc, found.distances[:, 0], is_wrong),
+        "r_auroc_of_length": among(is_judged, r_auroc, -found.length, is_wrong),
+        "r_auroc_of_distance": among(is_judged, r_auroc, found.distances[:, 0], is_wrong),
         "r_auroc_of_neighbours": unknown,
         "r_auroc_of_confidence": unknown,
-        "r_auroc_of_gap": among(found.is_judged, r_auroc, -found.gap, is_wrong),
+        "r_auroc_of_gap": among(is_judged, r_auroc, -found.gap, is_wrong),
+        "aurc_of_confidence": unknown,
         "calibration_error": unknown,
     }
+    if _is_one(found.length[is_judged]):
+        statistics["r_auroc_of_length"] = unknown
     if found.by_distances is not None:
-        by_distances, fold = found.by_distances
-        statistics["r_auroc_of_neighbours"] = among(found.is_judged, r_auroc_within, -by_distances, is_wrong, fold)
-    if found.confidence is not None:
-        assert found.fold is not None
-        doubt = -found.confidence
-        statistics["r_auroc_of_confidence"] = among(found.is_judged, r_auroc_within, doubt, is_wrong, found.fold)
-        error = among(found.is_judged, expected_calibration_error, found.confidence, found.is_right)
-        statistics["calibration_error"] = error
+        confidence, fold = found.by_distances
+        statistics["r_auroc_of_neighbours"] = among(is_judged, r_auroc_within, -confidence, is_wrong, fold)
+    if found.by_all is not None:
+        confidence, fold = found.by_all
+        statistics["r_auroc_of_confidence"] = among(is_judged, r_auroc_within, -confidence, is_wrong, fold)
+        statistics["aurc_of_confidence"] = among(is_judged, aurc, -confidence, is_wrong)
+        statistics["calibration_error"] = among(is_judged, expected_calibration_error, confidence, found.is_right)
     return statistics
+
+
+class _Known(NamedTuple):
+    """Of each query how far the images at `RANKS` are, α, how uncertain the nearest pair is, β, and the gap."""
+
+    distances: Float[Tensor, "q r"]
+    uncertainty: Float[Tensor, " q"]
+    gap: Float[Tensor, " q"]
+
+
+def _known(comparison: Comparison, around: Surroundings) -> _Known:
+    """In float64, for as many queries at a time as fit the memory of exact comparisons."""
+    queries, gallery = comparison.queries, comparison.gallery
+    at_once = max(1, EXACT_AT_ONCE // queries.semantic.shape[1])
+    places = torch.arange(len(queries), device=queries.device).split(at_once)
+    parts = [_known_of(queries[rows], gallery, around.at_ranks[rows], around.rival[rows]) for rows in places]
+    return _Known(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _known_of(queries: Embedding, gallery: Embedding, at_ranks: Int[Tensor, "k r"], rival: Int[Tensor, " k"]) -> _Known:
+    own = directions(queries.semantic.double())
+
+    def distance(columns: Int[Tensor, " k"]) -> Float[Tensor, " k"]:
+        return row_lengths(own - directions(gallery.semantic[columns].double()))
+
+    distances = torch.stack([distance(columns) for columns in at_ranks.unbind(dim=1)], dim=1)
+    gap = distance(rival).masked_fill(rival < 0, torch.inf) - distances[:, 0]
+    return _Known(distances, _pair_uncertainty(queries, gallery[at_ranks[:, 0]]), gap)
+
+
+def _pair_uncertainty(queries: Embedding, others: Embedding) -> Float[Tensor, " n"]:
+    """β = ‖uₐ + u_b‖ of rows beside each other; 0 where the model of the queries knows of none."""
+    nothing = torch.zeros(len(queries), 1, dtype=torch.float64, device=queries.device)
+    if queries.uncertainty is None:
+        return nothing[:, 0]
+    sides = [side.uncertainty for side in (queries, others)]
+    return row_lengths(sum((side.double() for side in sides if side is not None and side.shape[1]), start=nothing))
 
 
 def _cross_fitted(
@@ -118,18 +148,6 @@ def _cross_fitted(
         alpha[judged], beta[judged], found.is_right[judged], labels[judged], seed=seed
     )
     return CrossFitted(confidence, fold)
-
-
-def _distances(a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
-    """α = ‖ŝₐ − ŝ_b‖ of rows beside each other, in float64."""
-    return torch.linalg.vector_norm(directions(a.semantic.double()) - directions(b.semantic.double()), dim=1)
-
-
-def _uncertainties(a: Embedding, b: Embedding) -> Float[Tensor, " n"]:
-    """β = ‖uₐ + u_b‖ of rows beside each other, in float64; 0 where neither has any."""
-    known = [side.uncertainty.double() for side in (a, b) if side.uncertainty is not None and side.uncertainty.shape[1]]
-    nothing = torch.zeros(len(a), 1, dtype=torch.float64, device=a.device)
-    return torch.linalg.vector_norm(sum(known, start=nothing), dim=1)
 
 
 def _is_one(length: Float[Tensor, " q"]) -> bool:

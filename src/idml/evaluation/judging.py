@@ -1,4 +1,4 @@
-"""One call for every score: retrieval, clustering and uncertainty of a set of embeddings."""
+"""One call for every score: retrieval, clustering, uncertainty and known failures of a set of embeddings."""
 
 from __future__ import annotations
 
@@ -87,8 +87,9 @@ def evaluate(
     if queries.uncertainty is not None:
         found = replace(found, level=queries.level)
         statistics |= _uncertainty_statistics(found) | _rise_statistics(found, changed_levels or {})
+    used = None
     if failures:
-        found, calibration = with_doubts(
+        found, used = with_doubts(
             comparison, found, own, of_gallery, calibration, seed=seed, memory=memory, shared=shared, progress=progress
         )
         statistics |= failure_statistics(found)
@@ -109,12 +110,13 @@ def evaluate(
         ami=None if clusters is None else clusters.ami,
         f1=None if clusters is None else clusters.f1,
         failures=None
-        if calibration is None or not failures
-        else FailureScores(**_of(FailureScores, scored), calibration=calibration),
+        if used is None
+        else FailureScores(**_part(FailureScores, scored, without="calibration"), calibration=used),
         uncertainty=None
         if queries.uncertainty is None
         else UncertaintyScores(
-            **_of(UncertaintyScores, scored), correlation=_correlation(queries, seed=seed, memory=memory)
+            **_part(UncertaintyScores, scored, without="correlation"),
+            correlation=_correlation(queries, seed=seed, memory=memory),
         ),
         distance=type(distance).__name__.lower(),
         introspective=introspective,
@@ -167,9 +169,9 @@ def _uncertainty_statistics(found: Queries) -> dict[str, Statistic]:
     }
 
 
-def _of(kind: type, scored: Mapping[str, float]) -> dict[str, float]:
-    """The scores that this kind of scores has."""
-    return {part.name: scored[part.name] for part in fields(kind) if part.name in scored}
+def _part(kind: type, scored: Mapping[str, float], *, without: str) -> dict[str, float]:
+    """The scores that this kind of scores has, but for what is no number."""
+    return {part.name: scored[part.name] for part in fields(kind) if part.name != without}
 
 
 def _rise_statistics(found: Queries, changed_levels: ChangedLevels) -> dict[str, Statistic]:

@@ -60,18 +60,23 @@ def surroundings(
     shared: bool = False,
     progress: Progress = no_progress,
 ) -> Surroundings:
-    """ranks: rising, the first of them 1. Ties, and `shared`, as in `nearest`."""
-    ranks = [min(rank, len(comparison.gallery) - comparison.same) for rank in ranks]
+    """What stands around each query.
+
+    ranks: rising, the first of them 1. Ties, and `shared`, as in `nearest`.
+    """
+    there = [min(rank, len(comparison.gallery) - comparison.same) for rank in ranks]
+    distinct = sorted(set(there))
     number, device = len(comparison.queries), comparison.queries.device
-    found = torch.zeros(number, len(ranks), dtype=torch.long, device=device)
+    found = torch.zeros(number, len(distinct), dtype=torch.long, device=device)
     rivals = torch.zeros(number, dtype=torch.long, device=device)
     for rows, rough in _rough_distances(comparison, memory, shared, progress):
-        found[rows] = _at_ranks(comparison, rows, rough, ranks)
+        found[rows] = _at_ranks(comparison, rows, rough, distinct)
         rough.masked_fill_(gallery_labels == gallery_labels[found[rows, :1]], torch.inf)
         has_rival = rough.amin(dim=1).isfinite()
         contested, rough = (rows, rough) if has_rival.all() else (rows[has_rival], rough[has_rival])
         rivals[contested] = _settled(comparison, contested, rough, 1)[0][:, 0] + 1  # 0, to be added up: none
-    return Surroundings(added_up(found, shared=shared), added_up(rivals, shared=shared) - 1)
+    at_ranks = added_up(found, shared=shared)[:, [distinct.index(rank) for rank in there]]
+    return Surroundings(at_ranks, added_up(rivals, shared=shared) - 1)
 
 
 def _rough_distances(

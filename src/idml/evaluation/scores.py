@@ -38,11 +38,13 @@ class FailureScores:
 
     r_auroc_of_length: of the image alone, by the length of its semantic embedding; the shorter, the less certain.
     r_auroc_of_distance: by the distance α to the nearest image. r_auroc_of_neighbours: by distances to neighbours
-    farther out as well, in a confidence that knows of no uncertainty. r_auroc_of_confidence: by the confidence, which
-    knows of it where there is any. Both are over pairs of queries that one calibration has judged.
+    farther out as well, in a confidence that is fitted on other classes of this set, without uncertainty.
+    r_auroc_of_confidence: by the confidence, with uncertainty where there is any: that given, or one fitted likewise.
+    What is fitted here is judged over pairs of queries that one calibration has judged.
     r_auroc_of_gap: by how much farther than the nearest image the nearest of another class is; needs labels.
-    NaN where a score has no meaning, as where all queries are right. `calibration` is fitted on all queries, for use
-    elsewhere; `calibration_error` is that of confidences fitted on other classes.
+    aurc_of_confidence: the mean risk as queries are accepted by falling confidence.
+    calibration_error: of the confidence. calibration: what was given, or is fitted on all queries, for use elsewhere.
+    NaN where a score has no meaning, as where all queries are right.
     """
 
     r_auroc_of_length: float
@@ -50,8 +52,12 @@ class FailureScores:
     r_auroc_of_neighbours: float
     r_auroc_of_confidence: float
     r_auroc_of_gap: float
+    aurc_of_confidence: float
     calibration_error: float
     calibration: Calibration
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"calibration": self.calibration.to_dict()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +86,19 @@ class Queries:
     nearest: Int[Tensor, " q"] | None = None
     distances: Float[Tensor, "q r"] | None = None  # to the neighbours at `calibration.RANKS`
     gap: Float[Tensor, " q"] | None = None  # from the nearest to the first of another class than that: infinite if none
-    by_distances: CrossFitted | None = None  # confidences that know of no uncertainty
-    confidence: Float[Tensor, " q"] | None = None
-    fold: Int[Tensor, " q"] | None = None  # of the calibration: confidences are in order inside a fold
+    by_distances: CrossFitted | None = (
+        None  # confidences by these alone; None if they cannot be fitted on other classes
+    )
+    by_all: CrossFitted | None = None  # by uncertainty as well, where there is any, or by a calibration from elsewhere
 
     @property
     def is_right(self) -> Bool[Tensor, " q"]:
         """Whether the nearest neighbour is of the query's class."""
         return self.first_rank == 1
+
+    @property
+    def confidence(self) -> Float[Tensor, " q"] | None:
+        return None if self.by_all is None else self.by_all.confidence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,8 +151,9 @@ class Scores:
             ("ami", "AMI", self.ami),
             ("f1", "F1", self.f1),
         ]
-        rows = [Row(key, name, value, self.intervals.get(key)) for key, name, value in named if value is not None]
-        return rows + self._uncertainty_rows() + self._failure_rows() + self._rise_rows()
+        rows = [Row(key, name, value, None) for key, name, value in named if value is not None]
+        rows += [*self._uncertainty_rows(), *self._failure_rows(), *self._rise_rows()]
+        return [row._replace(interval=self.intervals.get(row.key)) for row in rows]
 
     def _uncertainty_rows(self) -> list[Row]:
         found = self.uncertainty
@@ -149,7 +161,7 @@ class Scores:
             return []
         rows = [
             Row("r_auroc", "R-AUROC, level", found.r_auroc, None),
-            Row("aurc", "AURC", found.aurc, None, lower_is_better=True),
+            Row("aurc", "AURC, level", found.aurc, None, lower_is_better=True),
             Row("excess_aurc", "excess AURC", found.excess_aurc, None, lower_is_better=True),
             Row("spearman", "Spearman, level and AP", found.spearman, None, lower_is_better=True, is_share=False),
             Row("mean_level", "mean level", found.mean_level, None, is_share=False),
@@ -161,41 +173,35 @@ class Scores:
                 Row("mrr", f"MRR {words}", found.correlation.mrr, None, lower_is_better=True),
                 Row("cosine", f"cosine {words}", found.correlation.cosine, None, lower_is_better=True),
             ]
-        return self._with_intervals(rows)
+        return rows
 
     def _failure_rows(self) -> list[Row]:
         found = self.failures
         if found is None:
             return []
-        return self._with_intervals(
-            [
-                Row("r_auroc_of_length", "R-AUROC, semantic length", found.r_auroc_of_length, None),
-                Row("r_auroc_of_distance", "R-AUROC, nearest distance", found.r_auroc_of_distance, None),
-                Row("r_auroc_of_neighbours", "R-AUROC, neighbours", found.r_auroc_of_neighbours, None),
-                Row("r_auroc_of_confidence", "R-AUROC, confidence", found.r_auroc_of_confidence, None),
-                Row("r_auroc_of_gap", "R-AUROC, gap between classes", found.r_auroc_of_gap, None),
-                Row("calibration_error", "calibration error", found.calibration_error, None, lower_is_better=True),
-            ]
-        )
+        return [
+            Row("r_auroc_of_length", "R-AUROC, semantic length", found.r_auroc_of_length, None),
+            Row("r_auroc_of_distance", "R-AUROC, nearest distance", found.r_auroc_of_distance, None),
+            Row("r_auroc_of_neighbours", "R-AUROC, neighbours", found.r_auroc_of_neighbours, None),
+            Row("r_auroc_of_confidence", "R-AUROC, confidence", found.r_auroc_of_confidence, None),
+            Row("r_auroc_of_gap", "R-AUROC, gap between classes", found.r_auroc_of_gap, None),
+            Row("aurc_of_confidence", "AURC, confidence", found.aurc_of_confidence, None, lower_is_better=True),
+            Row("calibration_error", "calibration error", found.calibration_error, None, lower_is_better=True),
+        ]
 
     def _rise_rows(self) -> list[Row]:
-        return self._with_intervals(
-            [
-                Row(f"rises/{kind}/{degree:g}", f"level rises, {kind.replace('_', ' ')} {degree:g}", share, None)
-                for kind, shares in self.rises.items()
-                for degree, share in shares.items()
-            ]
-        )
-
-    def _with_intervals(self, rows: list[Row]) -> list[Row]:
-        return [row._replace(interval=self.intervals.get(row.key)) for row in rows]
+        return [
+            Row(f"rises/{kind}/{degree:g}", f"level rises, {kind.replace('_', ' ')} {degree:g}", share, None)
+            for kind, shares in self.rises.items()
+            for degree, share in shares.items()
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Numbers, text and dicts only, ready for JSON; what has no meaning is None."""
         apart = ("queries", "failures", "uncertainty", "intervals", "introspective")
         values = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in apart}
         values["introspective"] = None if self.introspective is None else asdict(self.introspective)
-        values["failures"] = None if self.failures is None else asdict(self.failures)
+        values["failures"] = None if self.failures is None else self.failures.to_dict()
         values["uncertainty"] = None if self.uncertainty is None else asdict(self.uncertainty)
         values["intervals"] = {name: [interval.low, interval.high] for name, interval in self.intervals.items()}
         return without_nan(values)

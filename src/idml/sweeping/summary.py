@@ -62,6 +62,8 @@ SCORES: dict[str, Score] = {
     "r_auroc_of_neighbours": Score("R-AUROC, neighbours"),
     "r_auroc_of_confidence": Score("R-AUROC, confidence"),
     "r_auroc_of_gap": Score("R-AUROC, gap between classes"),
+    "r_auroc_of_pair": Score("R-AUROC, nearest pair"),  # in logs from before a confidence looked at more neighbours
+    "aurc_of_confidence": Score("AURC, confidence", lower_is_better=True),
     "aurc": Score("AURC", lower_is_better=True),
     "mixed_auroc": Score("mixed AUROC"),
     "level_clean": Score("level", is_share=False, is_chosen_by=False),

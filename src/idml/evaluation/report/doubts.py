@@ -16,14 +16,17 @@ from idml.evaluation.scores import FailureScores, Queries, UncertaintyScores
 from idml.evaluation.uncertainty import share_that_rises
 
 
-def failure_content(failures: FailureScores | None, uncertainty: UncertaintyScores | None, queries: Queries) -> Html:
+def failure_content(
+    failures: FailureScores | None, uncertainty: UncertaintyScores | None, queries: Queries
+) -> list[Html]:
     """Figures of the queries that have an image of their class to find, and of what tells which of them fail."""
     judged = queries.is_judged.cpu()
     is_wrong = ~queries.is_right.cpu()[judged]
-    doubts, figures = {}, []
+    doubts, told, figures = {}, [], []
     if failures is not None and queries.confidence is not None:
         confidence = queries.confidence.cpu()[judged]
         doubts["confidence"] = -confidence
+        told.append(f"AURC by confidence {percent(failures.aurc_of_confidence)}")
         figures.append(
             figure(
                 reliability_plot(confidence, ~is_wrong),
@@ -33,8 +36,9 @@ def failure_content(failures: FailureScores | None, uncertainty: UncertaintyScor
         )
     if uncertainty is not None and queries.level is not None:
         level = queries.level.cpu().double()[judged]
-        doubts["level"] = level
         wrong = int(is_wrong.sum())
+        doubts["level"] = level
+        told.append(f"AURC by level {percent(uncertainty.aurc)}")
         figures.append(
             figure(
                 right_and_wrong_plot(level, is_wrong),
@@ -44,13 +48,15 @@ def failure_content(failures: FailureScores | None, uncertainty: UncertaintyScor
             )
         )
     if not doubts:
-        return note("What tells queries that fail was not asked for, and there is no uncertainty.")
+        return [
+            note("What tells queries that fail was not asked for, or cannot be known, and there is no uncertainty.")
+        ]
     risk = figure(
         risk_coverage_plot(doubts, is_wrong),
-        alt=f"Risk over coverage, by {' and by '.join(doubts)}.",
+        alt=f"Risk over coverage. {', '.join(told)}.",
         caption="Risk over coverage: how many errors remain if the most doubtful queries are turned away.",
     )
-    return element("div", risk, *figures, class_="plots")
+    return [element("div", risk, *figures, class_="plots")]
 
 
 def uncertainty_content(embedded: Embedded) -> list[Html]:

@@ -33,7 +33,7 @@ class Group:
 def chosen_groups(queries: Queries, closest: Nearest | None, *, rows: int = ROWS) -> list[Group]:
     """The queries to show; of equally good, or equally certain ones those closest to what they find.
 
-    Queries whose class has no other image are neither good nor bad, but may be certain.
+    Queries whose class has no other image are neither good nor bad; by their level, they may be certain.
     """
     distance = torch.zeros(len(queries.is_judged)) if closest is None else closest.distance
     every = torch.arange(len(queries.is_judged))

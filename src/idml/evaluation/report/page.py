@@ -54,7 +54,7 @@ def write_report(
     remarks += pictures.remarks()
     sections = [
         section("Scores", *score_content(scores), id_="scores"),
-        section("Queries that fail", failure_content(scores.failures, scores.uncertainty, queries), id_="failures"),
+        section("Queries that fail", *failure_content(scores.failures, scores.uncertainty, queries), id_="failures"),
         section("Uncertainty", *uncertainty_content(embedded), id_="uncertainty"),
         section("Retrieved images", *map(note, remarks), *retrieved, id_="retrieved"),
         section("Classes taken for each other", *confusion_content(queries, embedded, closest), id_="confusions"),

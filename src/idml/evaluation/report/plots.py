@@ -63,7 +63,8 @@ def risk_coverage_plot(doubts: Mapping[str, Float[Tensor, " n"]], is_wrong: Bool
     doubts: by what gives them; three at most.
     """
     shown = torch.linspace(0, len(is_wrong) - 1, min(POINTS, len(is_wrong))).round().long()
-    lines = [(f"by {name}", doubt, colour, "-") for (name, doubt), colour in zip(doubts.items(), COLOURS, strict=False)]
+    colours = COLOURS[: len(doubts)]
+    lines = [(f"by {name}", doubt, colour, "-") for (name, doubt), colour in zip(doubts.items(), colours, strict=True)]
     lines.append(("best order", is_wrong.double(), GREEN, "--"))
     overall = float(is_wrong.double().mean())
 

@@ -1,4 +1,4 @@
-"""Scores as tables: of retrieval, clustering and uncertainty, and of images from elsewhere."""
+"""Scores as tables: of retrieval, clustering, uncertainty and failures, and of images from elsewhere."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ MEANINGS = {
     "r_auroc": "a wrong query has a higher level than a right one",
     "r_auroc_of_length": "a wrong query has a shorter semantic embedding: what any model knows of an image alone",
     "r_auroc_of_distance": "a wrong query is farther (α) from its nearest image",
-    "r_auroc_of_neighbours": "a wrong query has a lower confidence, by distances to its neighbours alone",
-    "r_auroc_of_confidence": "a wrong query has a lower confidence, by these and by uncertainty, if there is any",
+    "r_auroc_of_neighbours": "a wrong query has a lower confidence by distances to neighbours, fitted on other classes",
+    "r_auroc_of_confidence": "a wrong query has a lower confidence, by these and uncertainty, if any, fitted or given",
     "r_auroc_of_gap": "a wrong query has another class nearer behind its nearest image: needs labels in the gallery",
     "aurc": "errors among accepted queries, over all shares accepted by rising level",
+    "aurc_of_confidence": "errors among accepted queries, over all shares accepted by falling confidence",
     "excess_aurc": "what AURC has more than the best order",
     "spearman": "rank correlation of the level with what a query achieves",
     "calibration_error": "how far the confidence is off the share that is right",
@@ -43,6 +44,7 @@ WHY_NOT = {
     "r_auroc_of_confidence": "needs right and wrong queries, of several classes",
     "r_auroc_of_gap": "needs right and wrong queries",
     "spearman": "needs levels, and precisions, that differ",
+    "aurc_of_confidence": "needs queries of several classes",
     "calibration_error": "needs queries of several classes",
 }
 LOWER = element("abbr", "↓", title="lower is better", class_="lower")
