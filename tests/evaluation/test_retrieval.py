@@ -63,9 +63,9 @@ def test_the_rival_is_the_first_in_the_exact_order_that_is_not_of_the_nearest_on
 @pytest.mark.parametrize("spread", [1e-7, 1e-6, 1e-3])
 def test_ranks_among_images_too_near_to_each_other_for_float32_are_exact(number, spread):
     generator = torch.Generator().manual_seed(number)
-    place = torch.randn(1, 16, generator=generator)
+    places = torch.randn(4, 16, generator=generator)[torch.arange(number) % 4]
     scale = torch.randint(1, 4, (number, 1), generator=generator)  # which changes no direction
-    rows = scale * (place + spread * torch.randn(number, 16, generator=generator))
+    rows = scale * (places + spread * torch.randn(number, 16, generator=generator))
     comparison = Comparison.of(Embedding(rows))
     ranks = (1, 2, 4, 8, 16, 32, 64)
     found = surroundings(comparison, torch.arange(number) % 3, ranks).at_ranks
