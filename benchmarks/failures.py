@@ -1,18 +1,21 @@
 """What tells queries that fail, by how many images a class the gallery has: a table, and lines of JSON.
 
     python benchmarks/failures.py LOG NAME=EMBEDDINGS.npz [NAME=FILE ...] [--sizes 30 10 4] [--splits 3]
+    python benchmarks/failures.py LOG NAME=EMBEDDINGS.npz [NAME=FILE ...] --carried NAME=OTHER.npz [NAME=FILE ...]
 
 Of each class so many images, drawn at random, are the gallery, and the others the queries: a gallery without the query
 has one image less of its class than of others, and that alone tells a little where classes are small. EMBEDDINGS are of
 classes that training did not see, as `idml train` leaves those of test classes in a run's folder. Beside what
 `idml evaluate` tells: "pair", a confidence by distance and uncertainty of the nearest image alone, and "votes", how
 many of the nearest images are of the class of the very nearest one, each counting by the inverse of its rank.
+The second form asks how a confidence that was fitted on the first embeddings does with OTHER ones, of the same model
+and other classes, each being their own gallery: by all neighbours, and by the nearest alone.
 """
 
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -21,16 +24,17 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from idml import Embedding, evaluate
-from idml.evaluation.calibration import cross_fitted_confidence
+from idml.evaluation.calibration import Calibration, cross_fitted_confidence
 from idml.evaluation.comparing import Comparison
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.neighbours import nearest
-from idml.evaluation.scores import FailureScores
+from idml.evaluation.scores import FailureScores, Queries
 from idml.evaluation.uncertainty import r_auroc, r_auroc_within
 
 VOTERS = 64
 OF_FAILURES = [name for name in FailureScores.__dataclass_fields__ if name.startswith("r_auroc_of_")]
-COLUMNS = ("recall@1", "level", "length", "distance", "pair", "neighbours", "confidence", "gap", "votes")
+ERRORS = ("error, neighbours", "nearest alone", "error, nearest alone")
+COLUMNS = ("recall@1", "level", "length", "distance", "pair", "neighbours", "confidence", "gap", "votes", *ERRORS)
 
 
 def of_split(embedded: Embedded, size: int, seed: int) -> dict[str, float]:
@@ -81,10 +85,32 @@ def votes(queries: Embedding, gallery: Embedding, gallery_labels: Int[Tensor, " 
     return agrees[:, 1:] @ (1 / torch.arange(2, number + 1, dtype=torch.float64))
 
 
+def carried(embedded: Embedded, other: Embedded) -> dict[str, float]:
+    """R-AUROC and calibration error on the other embeddings, by what the confidence knows of."""
+    fitted, queries = judged(embedded)
+    assert queries.distances is not None
+    nothing = torch.zeros(len(queries.distances), dtype=torch.float64)
+    nearest_alone = Calibration.fit(queries.distances[:, :1], nothing, queries.is_right)
+    found = {}
+    for name, calibration in {"neighbours": fitted.calibration, "nearest alone": nearest_alone}.items():
+        told, _ = judged(other, calibration=calibration)
+        found |= {name: told.r_auroc_of_confidence, f"error, {name}": told.calibration_error}
+    return found
+
+
+def judged(embedded: Embedded, *, calibration: Calibration | None = None) -> tuple[FailureScores, Queries]:
+    """Each image searched in all others."""
+    scores = evaluate(embedded.embedding, embedded.labels, calibration=calibration, clustering=False, resamples=0)
+    assert scores.failures is not None
+    assert scores.queries is not None
+    return scores.failures, scores.queries
+
+
 def table(lines: Sequence[dict]) -> str:
-    head = ["model", "gallery, a class", *COLUMNS]
+    columns = [name for name in COLUMNS if any(name in line["scores"] for line in lines)]
+    head = ["model", "gallery, a class", *columns]
     rows = [
-        [line["name"], str(line["size"]), *(_written(line["scores"].get(column)) for column in COLUMNS)]
+        [line["name"], str(line["size"]), *(_written(line["scores"].get(column)) for column in columns)]
         for line in lines
     ]
     cells = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
@@ -95,24 +121,42 @@ def _written(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
+def _means(some: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of what all have."""
+    known = sorted(set.intersection(*map(set, some)))
+    return {name: round(fmean(one[name] for one in some), 5) for name in known}
+
+
+def _files(given: Sequence[str]) -> dict[str, Embedded]:
+    files = {}
+    for name, _, path in (text.partition("=") for text in given):
+        if not path:
+            raise SystemExit(f"{name!r} names no file: write NAME=EMBEDDINGS.npz.")
+        files[name] = Embedded.load(path)
+    return files
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("log", type=Path)
     parser.add_argument("files", nargs="+", metavar="NAME=FILE")
+    parser.add_argument("--carried", nargs="+", metavar="NAME=FILE", default=[])
     parser.add_argument("--sizes", type=int, nargs="+", default=[30, 10, 4])
     parser.add_argument("--splits", type=int, default=3)
     options = parser.parse_args(arguments)
-    lines = []
-    for name, _, path in (text.partition("=") for text in options.files):
-        if not path:
-            raise SystemExit(f"{name!r} names no file: write NAME=EMBEDDINGS.npz.")
-        embedded = Embedded.load(path)
-        for size in options.sizes:
-            some = [of_split(embedded, size, seed) for seed in range(options.splits)]
-            means = {key: round(fmean(one[key] for one in some), 5) for key in set.intersection(*map(set, some))}
-            lines.append({"name": name, "size": size, "splits": options.splits, "scores": dict(sorted(means.items()))})
-            with options.log.open("a") as log:
-                log.write(json.dumps(lines[-1]) + "\n")
+    files, others = _files(options.files), _files(options.carried)
+    if others:
+        of = {name: [carried(embedded, others[name])] for name, embedded in files.items() if name in others}
+        found = {(name, "as it is"): scores for name, scores in of.items()}
+    else:
+        found = {
+            (name, size): [of_split(embedded, size, seed) for seed in range(options.splits)]
+            for name, embedded in files.items()
+            for size in options.sizes
+        }
+    lines = [{"name": name, "size": size, "scores": _means(some)} for (name, size), some in found.items()]
+    with options.log.open("a") as log:
+        log.writelines(json.dumps(line) + "\n" for line in lines)
     print(table(lines))
 
 

@@ -69,3 +69,20 @@ def test_lines_and_the_table_say_the_same(tmp_path, capsys):
     assert failures.table(lines) in capsys.readouterr().out
     with pytest.raises(SystemExit, match="write NAME=EMBEDDINGS.npz"):
         failures.main([str(tmp_path / "log.jsonl"), "nothing"])
+
+
+def test_a_confidence_is_carried_over_to_other_classes(tmp_path, capsys):
+    for name, seed in (("first", 0), ("other", 1)):
+        embedding, labels = blobs(200, 8, seed=seed)
+        Embedded(embedding=Embedding(embedding.semantic), labels=labels).save(tmp_path / f"{name}.npz")
+    first, other = (Embedded.load(tmp_path / f"{name}.npz") for name in ("first", "other"))
+    failures.main([str(tmp_path / "log.jsonl"), f"a={tmp_path}/first.npz", "--carried", f"a={tmp_path}/other.npz"])
+    (line,) = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    calibration = failures.judged(first)[0].calibration
+    told, _ = failures.judged(other, calibration=calibration)
+    assert line["scores"]["neighbours"] == pytest.approx(told.r_auroc_of_confidence, abs=1e-5)
+    assert line["scores"]["error, neighbours"] == pytest.approx(told.calibration_error, abs=1e-5)
+    by_distance = evaluate(other.embedding, other.labels, resamples=0).failures
+    assert by_distance is not None
+    assert line["scores"]["nearest alone"] == pytest.approx(by_distance.r_auroc_of_distance, abs=1e-5)
+    assert "nearest alone" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """RESULTS.md says what the log of final rows says."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -187,6 +188,14 @@ def test_the_table_of_the_other_half_is_that_of_its_log():
 def test_the_table_of_peers_is_that_of_its_log():
     lines = Lab(ROOT / "results" / "peer-baselines.jsonl").lines()
     assert missing_rows(benchmark("peer_baselines").table(lines)) == []
+
+
+def test_the_table_of_what_neighbours_know_is_that_of_its_log():
+    lines = [json.loads(line) for line in (ROOT / "results" / "failures.jsonl").read_text().splitlines()]
+    evidence = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
+    rows = benchmark("failures").table([line for line in lines if line["size"] == 30]).splitlines()
+    assert len(rows) == 2 + 14
+    assert [row for row in rows if row not in evidence] == []
 
 
 def test_the_readme_has_the_table_in_short():

@@ -69,7 +69,7 @@ def proxy_anchor() -> Config:
     """ProxyAnchor, whose level is the best; five times uncertainty's gradient in the backbone costs a little of R@1.
 
     Test: plain 71.0 ± 0.4 / 28.4 ± 0.1 (16 s), introspective 70.3 ± 0.3 / 28.7 ± 0.4 (3 seeds, 15 s), both 70.2 ± 0.4 /
-    28.8 ± 0.4 (20 s; R-AUROC 0.67, of the confidence 0.71, mixed AUROC 0.82). Four folds chose that gradient, and were
+    28.8 ± 0.4 (20 s; R-AUROC 0.67, of a pair 0.71, mixed AUROC 0.82). Four folds chose that gradient, and were
     wrong on 288 px, not on 224 px (RESULTS.md); with `uncertainty_gradient=0.1` both have 70.9 ± 0.7 / 29.1 ± 0.3
     (0.66, 0.69, 0.82).
     """
