@@ -34,6 +34,7 @@ def test_one_source_prints_a_table_and_leaves_scores_and_a_report(idml, tmp_path
     assert scores["recall"]["1000"] == 1.0
     assert scores["intervals"]["recall@1"][0] <= scores["recall"]["1"] <= scores["intervals"]["recall@1"][1]
     assert "<html" in (tmp_path / "test-evaluation" / "report.html").read_text()
+    assert (tmp_path / "test-evaluation" / "queries.csv").read_text().count("\n") == 1 + 60
 
 
 def test_a_single_class_is_refused_by_its_name(idml, tmp_path):

@@ -24,6 +24,7 @@ from idml.evaluation.calibration import Calibration
 from idml.evaluation.embedded import Embedded
 from idml.evaluation.judging import evaluate as scores_of
 from idml.evaluation.ood import OodScores, ood_scores
+from idml.evaluation.queries import write_queries
 from idml.evaluation.report import write_report
 from idml.evaluation.scores import Scores, without_nan
 from idml.evaluation.seeds import compared
@@ -83,8 +84,8 @@ def evaluate(
     output: Annotated[
         Path | None,
         typer.Option(
-            help=f"Folder for scores.json and report.html; if not given, NAME-{EVALUATION} beside NAME.npz; of a run, "
-            f"{EVALUATION} in its folder."
+            help="Folder for scores.json, queries.csv and report.html; if not given, "
+            f"NAME-{EVALUATION} beside NAME.npz; of a run, {EVALUATION} in its folder."
         ),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write the HTML report.")] = True,
@@ -100,7 +101,7 @@ def evaluate(
 ) -> None:
     """Score embeddings: retrieval, clustering, uncertainty, failures, with 95 % intervals, and draw a report.
 
-    One source prints a table and writes `scores.json` and `report.html`. Several sources are seeds of
+    One source prints a table and writes `scores.json`, `queries.csv` and `report.html`. Several sources are seeds of
     one method: their mean and standard deviation are printed, and with `--against` the paired differences.
     The confidence is that of a run's model, if it has one, or else fitted on other classes of the source.
     """
@@ -218,6 +219,9 @@ def _written(one: One, folder: Path, stages: Stages, *, report: bool, images: Pa
         answer["outside"] = without_nan(one.detection.to_dict())
         tables.append(detection_table(one.detection))
     remarks = [_save(folder / "scores.json", answer)]
+    if one.scores.queries is not None:
+        write_queries(folder / "queries.csv", one.scores.queries, one.embedded)
+        remarks.append(f"wrote {folder / 'queries.csv'}: what each query found, and how sure one may be of it")
     if report:
         stages.begin("report")
         place, root = folder / "report.html", images or _image_root(one.source, one.embedded)
