@@ -74,6 +74,21 @@ def test_ranks_among_images_too_near_to_each_other_for_float32_are_exact(number,
         assert found[query].tolist() == [order[min(rank, len(order)) - 1] for rank in ranks]
 
 
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_a_rival_beyond_all_that_are_near_is_found(classes):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % classes
+    places = torch.randn(3, 16, generator=generator)
+    rows = places[labels] + 0.1 * torch.randn(300, 16, generator=generator)
+    rows[::50] = rows[1::50]  # duplicates of another class, unless there is none
+    comparison = Comparison.of(Embedding(rows))
+    found, rivals = surroundings(comparison, labels, (1, 8))
+    for query in range(0, 300, 7):
+        order = ordered(comparison, query)
+        assert found[query].tolist() == [order[0], order[7]]
+        assert rivals[query] == next((j for j in order if labels[j] != labels[order[0]]), -1)
+
+
 @pytest.mark.usefixtures("_way")
 @pytest.mark.parametrize("introspective", [None, Introspective(), Introspective(base="cosine", gamma=0.5)])
 @pytest.mark.parametrize("memory", [1, 500, 1 << 30])

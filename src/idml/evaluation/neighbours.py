@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from idml.evaluation.comparing import Comparison
@@ -12,6 +12,7 @@ from idml.evaluation.sharing import added_up, own_part
 from idml.progress import Progress, followed, no_progress
 
 MOST_ROWS = 512  # queries at once on the CPU: enough for a fast matrix product
+SPARE = 16  # images beyond the last rank that are looked at, for some may be too close to it to call
 BYTES = 28  # a distance costs while it is ranked, beside computing it: its order, masks
 
 
@@ -64,17 +65,18 @@ def surroundings(
 
     ranks: rising, the first of them 1. Ties, and `shared`, as in `nearest`.
     """
-    there = [min(rank, len(comparison.gallery) - comparison.same) for rank in ranks]
+    available = len(comparison.gallery) - comparison.same
+    there = [min(rank, available) for rank in ranks]
     distinct = sorted(set(there))
+    looked_at = min(distinct[-1] + SPARE, available)
     number, device = len(comparison.queries), comparison.queries.device
     found = torch.zeros(number, len(distinct), dtype=torch.long, device=device)
     rivals = torch.zeros(number, dtype=torch.long, device=device)
     for rows, rough in _rough_distances(comparison, memory, shared, progress):
-        found[rows] = _at_ranks(comparison, rows, rough, distinct)
-        rough.masked_fill_(gallery_labels == gallery_labels[found[rows, :1]], torch.inf)
-        has_rival = rough.amin(dim=1).isfinite()
-        contested, rough = (rows, rough) if has_rival.all() else (rows[has_rival], rough[has_rival])
-        rivals[contested] = _settled(comparison, contested, rough, 1)[0][:, 0] + 1  # 0, to be added up: none
+        near = _Near(*rough.topk(looked_at, dim=1, largest=False), is_all=looked_at == available)
+        found[rows] = _at_ranks(comparison, rows, rough, near, distinct)
+        rivals[rows] = _rivals(comparison, rows, rough, near, found[rows, 0], gallery_labels)
+        rivals[rows] += 1  # 0, to be added up: none
     at_ranks = added_up(found, shared=shared)[:, [distinct.index(rank) for rank in there]]
     return Surroundings(at_ranks, added_up(rivals, shared=shared) - 1)
 
@@ -104,20 +106,41 @@ def _settled(
     return column[place], exact[place]
 
 
+class _Near(NamedTuple):
+    """The images that are nearest by rough distances, and these, rising; whether they are all that there are."""
+
+    distance: Float[Tensor, "q k"]
+    column: Int[Tensor, "q k"]
+    is_all: bool
+
+    def reach(self, limit: Float[Tensor, " q"]) -> Bool[Tensor, " q"]:
+        """Whether none can be missing that is no farther than this."""
+        return self.distance[:, -1] > limit if not self.is_all else torch.ones_like(limit, dtype=torch.bool)
+
+    def upto(self, limit: Float[Tensor, "q 1"]) -> tuple[Int[Tensor, " c"], Int[Tensor, " c"], Float[Tensor, " c"]]:
+        """Query, column and distance of those no farther than that, in the order of queries, and then of columns."""
+        column, order = self.column.sort(dim=1)
+        distance = self.distance.gather(1, order)
+        query, place = (distance <= limit).nonzero(as_tuple=True)
+        return query, column[query, place], distance[query, place]
+
+
 def _at_ranks(
-    comparison: Comparison, rows: Int[Tensor, " q"], rough: Float[Tensor, "q m"], ranks: Sequence[int]
+    comparison: Comparison, rows: Int[Tensor, " q"], rough: Float[Tensor, "q m"], near: _Near, ranks: Sequence[int]
 ) -> Int[Tensor, "q r"]:
     """The images at these ranks: rough distances tell how many are nearer, exact ones which it is of those left.
 
     An image of that rank is no farther than the tolerance from the rough distance of that rank, and that is as far
     again from its own rough distance.
     """
-    nearest = rough.topk(ranks[-1], dim=1, largest=False).values
-    at_ranks = nearest[:, [rank - 1 for rank in ranks]]
+    at_ranks = near.distance[:, [rank - 1 for rank in ranks]]
     least, most = at_ranks - 2 * comparison.tolerance, at_ranks + 2 * comparison.tolerance
-    nearer = torch.searchsorted(nearest, least)
-    query, column = (rough <= most[:, -1:]).nonzero(as_tuple=True)
-    distance = rough[query, column]
+    nearer = torch.searchsorted(near.distance, least)
+    if near.reach(most[:, -1]).all():
+        query, column, distance = near.upto(most[:, -1:])
+    else:
+        query, column = (rough <= most[:, -1:]).nonzero(as_tuple=True)
+        distance = rough[query, column]
     found = torch.zeros_like(nearer)
     for number, rank in enumerate(ranks):
         is_close = (distance >= least[query, number]) & (distance <= most[query, number])
@@ -126,6 +149,32 @@ def _at_ranks(
         first = torch.searchsorted(close, torch.arange(len(rows), device=rows.device))
         found[:, number] = candidates[first + rank - 1 - nearer[:, number]]
     return found
+
+
+def _rivals(
+    comparison: Comparison,
+    rows: Int[Tensor, " q"],
+    rough: Float[Tensor, "q m"],
+    near: _Near,
+    nearest: Int[Tensor, " q"],
+    gallery_labels: Int[Tensor, " m"],
+) -> Int[Tensor, " q"]:
+    """The nearest image of another class than the nearest; −1 where there is none. rough: overwritten."""
+    own = gallery_labels[nearest]
+    others = near._replace(distance=near.distance.masked_fill(gallery_labels[near.column] == own[:, None], torch.inf))
+    limit = others.distance.amin(dim=1) + 2 * comparison.tolerance
+    is_near = limit.isfinite() & near.reach(limit)
+    rivals = torch.full_like(nearest, -1)
+    chosen = is_near.nonzero()[:, 0]
+    query, column, _ = others.upto(limit.masked_fill(~is_near, -torch.inf)[:, None])
+    query, column, _ = _in_order(query, column, comparison.exact(rows[query], column))
+    rivals[chosen] = column[torch.searchsorted(query, chosen)]
+    chosen = (~is_near).nonzero()[:, 0]  # all that are near are of one class
+    far = rough[chosen].masked_fill_(gallery_labels == own[chosen, None], torch.inf)
+    has_rival = far.amin(dim=1).isfinite()
+    contested = chosen[has_rival]
+    rivals[contested] = _settled(comparison, rows[contested], far[has_rival], 1)[0][:, 0]
+    return rivals
 
 
 def _in_order(query: Tensor, column: Tensor, exact: Tensor) -> tuple[Tensor, Tensor, Tensor]:
