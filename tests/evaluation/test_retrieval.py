@@ -59,8 +59,8 @@ def test_the_rival_is_the_first_in_the_exact_order_that_is_not_of_the_nearest_on
         assert rivals[query] == next((j for j in order if others[j] != others[order[0]]), -1)
 
 
-@pytest.mark.parametrize("number", [5, 80, 300])
-@pytest.mark.parametrize("spread", [1e-7, 1e-6, 1e-3])
+@pytest.mark.parametrize("number", [5, 80, 300, 600])
+@pytest.mark.parametrize("spread", [1e-8, 1e-7, 1e-6, 1e-3])
 def test_ranks_among_images_too_near_to_each_other_for_float32_are_exact(number, spread):
     generator = torch.Generator().manual_seed(number)
     places = torch.randn(4, 16, generator=generator)[torch.arange(number) % 4]
@@ -68,10 +68,12 @@ def test_ranks_among_images_too_near_to_each_other_for_float32_are_exact(number,
     rows = scale * (places + spread * torch.randn(number, 16, generator=generator))
     comparison = Comparison.of(Embedding(rows))
     ranks = (1, 2, 4, 8, 16, 32, 64)
-    found = surroundings(comparison, torch.arange(number) % 3, ranks).at_ranks
-    for query in range(0, number, 7):
+    labels = torch.arange(number) // 4 % 3
+    found, rivals = surroundings(comparison, labels, ranks)
+    for query in range(0, number, 11):
         order = ordered(comparison, query)
         assert found[query].tolist() == [order[min(rank, len(order)) - 1] for rank in ranks]
+        assert rivals[query] == next((j for j in order if labels[j] != labels[order[0]]), -1)
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
