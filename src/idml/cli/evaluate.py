@@ -220,8 +220,10 @@ def _written(one: One, folder: Path, stages: Stages, *, report: bool, images: Pa
         tables.append(detection_table(one.detection))
     remarks = [_save(folder / "scores.json", answer)]
     if one.scores.queries is not None:
-        write_queries(folder / "queries.csv", one.scores.queries, one.embedded)
-        remarks.append(f"wrote {folder / 'queries.csv'}: what each query found, and how sure one may be of it")
+        table = folder / "queries.csv"
+        write_queries(table, one.scores.queries, one.embedded)
+        sure = "" if one.scores.failures is None else ": what each query found, and how sure one may be of it"
+        remarks.append(f"wrote {table}{sure}")
     if report:
         stages.begin("report")
         place, root = folder / "report.html", images or _image_root(one.source, one.embedded)
