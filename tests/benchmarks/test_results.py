@@ -194,7 +194,7 @@ def test_the_table_of_what_neighbours_know_is_that_of_its_log():
     lines = [json.loads(line) for line in (ROOT / "results" / "failures.jsonl").read_text().splitlines()]
     evidence = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     rows = benchmark("failures").table([line for line in lines if line["size"] == 30]).splitlines()
-    assert len(rows) == 2 + 14
+    assert len(rows) == 2 + 16
     assert [row for row in rows if row not in evidence] == []
 
 
