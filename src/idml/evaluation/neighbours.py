@@ -159,7 +159,7 @@ def _rivals(
     nearest: Int[Tensor, " q"],
     gallery_labels: Int[Tensor, " m"],
 ) -> Int[Tensor, " q"]:
-    """The nearest image of another class than the nearest; −1 where there is none. rough: overwritten."""
+    """The nearest image of another class than the nearest; −1 where there is none."""
     own = gallery_labels[nearest]
     others = near._replace(distance=near.distance.masked_fill(gallery_labels[near.column] == own[:, None], torch.inf))
     limit = others.distance.amin(dim=1) + 2 * comparison.tolerance

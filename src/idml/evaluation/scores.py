@@ -86,9 +86,7 @@ class Queries:
     nearest: Int[Tensor, " q"] | None = None
     distances: Float[Tensor, "q r"] | None = None  # to the neighbours at `calibration.RANKS`
     gap: Float[Tensor, " q"] | None = None  # from the nearest to the first of another class than that: infinite if none
-    by_distances: CrossFitted | None = (
-        None  # confidences by these alone; None if they cannot be fitted on other classes
-    )
+    by_distances: CrossFitted | None = None  # confidences by these alone, if there are other classes to fit them on
     by_all: CrossFitted | None = None  # by uncertainty as well, where there is any, or by a calibration from elsewhere
 
     @property

@@ -22,7 +22,7 @@ from idml.evaluation.uncertainty import aurc, risk_coverage
 INK, FAINT, GRID = "#1d2735", "#6a7686", "#dde2e9"  # by day; in the SVG they become variables
 AT_NIGHT = {"--ink": (INK, "#e6eaf0"), "--faint": (FAINT, "#9aa6b6"), "--grid": (GRID, "#333d4b")}
 BLUE, GREEN, ORANGE = "#2a78c2", "#009e73", "#d55e00"  # told apart by all eyes (Okabe and Ito), on white and on black
-COLOURS = (BLUE, ORANGE, FAINT)  # of lines
+COLOURS = (BLUE, ORANGE)  # of lines
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 STYLE = {
     "svg.fonttype": "none",  # text stays text, in the page's font
@@ -60,7 +60,7 @@ LONGEST_NAME = 26  # letters of it
 def risk_coverage_plot(doubts: Mapping[str, Float[Tensor, " n"]], is_wrong: Bool[Tensor, " n"]) -> str:
     """The share of errors among accepted queries, least doubtful first, beside the best possible and a random order.
 
-    doubts: by what gives them; three at most.
+    doubts: by what gives them; two at most.
     """
     shown = torch.linspace(0, len(is_wrong) - 1, min(POINTS, len(is_wrong))).round().long()
     colours = COLOURS[: len(doubts)]
