@@ -39,7 +39,9 @@ def test_final_arms_are_all_rows_of_all_losses_and_a_second_control_where_soften
         ("cub-final-again", ["cub-final", *(f"cub-final-{name}" for name in ("former-settings", *OTHER_FILES))]),
         ("cub-final-fewer-epochs", ["cub-final-fewer-epochs"]),
         ("cub-final-other-forms", ["cub-final-other-forms"]),
+        ("cub-again", ["cub-again"]),
         ("cub-swapped", ["cub-swapped"]),
+        ("cub-swapped-former-settings", ["cub-swapped-former-settings"]),
     ],
 )
 def test_final_rows_of_the_log_are_what_recipes_make_now(log, files):

@@ -9,7 +9,8 @@ from statistics import mean
 import pytest
 from scripts import benchmark
 
-from idml.evaluation.intervals import over_seeds, paired_difference
+from idml.evaluation.intervals import over_seeds
+from idml.paper.failures import failure_table
 from idml.paper.forms import forms
 from idml.paper.rows import COMPARED, TITLES, by_loss, final_lines, held_against
 from idml.paper.tables import final_tables
@@ -17,10 +18,13 @@ from idml.sweeping.lab import Lab, Line
 from idml.sweeping.summary import named_score
 
 ROOT = Path(__file__).parents[2]
-RESULTS, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("RESULTS.md", "README.md"))
-LINES, FORMER, SWAPPED, OTHER_FORMS = (
-    Lab(ROOT / "results" / f"cub-{name}.jsonl").lines()
-    for name in ("final", "final-former-settings", "swapped", "final-other-forms")
+RESULTS, README, HISTORY, EVIDENCE = (
+    (ROOT / name).read_text(encoding="utf-8")
+    for name in ("RESULTS.md", "README.md", "docs/search-history.md", "docs/evidence.md")
+)
+LINES, AGAIN, SWAPPED, FORMER, FORMER_SWAPPED, OTHER_FORMS = (
+    list(Lab(ROOT / "results" / f"cub-{name}.jsonl").latest().values())
+    for name in ("final", "again", "swapped", "final-former-settings", "swapped-former-settings", "final-other-forms")
 )
 NAMES = {
     "FastAP": "fast_ap",
@@ -37,7 +41,6 @@ KNOWN = (
     ("plain", "r_auroc_of_gap"),
     ("both", "r_auroc_of_gap"),
 )
-ERROR_COLUMNS = tuple((arm, f"r_auroc_of_{what}") for what in ("distance", "pair", "gap") for arm in ("both", "plain"))
 HALF_A_DIGIT = 0.051
 IN_SHORT = RESULTS.partition("## In short")[2].partition("\n## ")[0]
 
@@ -57,6 +60,17 @@ def gained(loss: str, lines: Sequence[Line] = LINES, *, rival: str = "plain") ->
     assert both is not None
     differences = [both.differences[score] for score in COMPARED]
     return [(100 * difference.mean, not difference.is_inside_noise) for difference in differences]
+
+
+def assert_confidence(text: str, loss: str, lines: Sequence[Line]) -> None:
+    """That of plain, and that of both, bold where it is better outside the noise."""
+    found = held_against("plain", loss, by_loss(final_lines(lines))[0][loss])
+    assert found is not None
+    gain = found.differences["r_auroc_of_confidence"]
+    assert numbers_in(text) == share(
+        [mean_of(f"{loss} {row}", "r_auroc_of_confidence", lines) for row in ("plain", "both")]
+    )
+    assert ("**" in text) == (gain.mean > 0 and not gain.is_inside_noise), loss
 
 
 def gained_before(loss: str) -> list[tuple[float, bool]]:
@@ -109,25 +123,10 @@ def test_tables_of_final_rows_are_those_of_the_log(lines):
     assert missing_rows(blocks if lines is FORMER else "".join([*glances, blocks])) == []
 
 
-def test_what_is_known_of_errors_is_that_of_the_log():
-    rows = rows_of(RESULTS.partition("**What is known of errors**")[2].partition("\n## ")[0])
-    assert len(rows) == 8
-    for name, level, *cells in rows:
-        loss = NAMES.get(name, name)
-        assert [float(level)] == share([mean_of(f"{loss} both", "r_auroc")]), name
-        known = {
-            arm: {line["seed"]: line["scores"] for line in LINES if line["arm"] == f"{loss} {arm}"}
-            for arm in ("plain", "both")
-        }
-        for cell, (arm, score) in zip(cells, ERROR_COLUMNS, strict=True):
-            found = {seed: scores[score] for seed, scores in known[arm].items() if score in scores}
-            plain = {seed: scores[score] for seed, scores in known["plain"].items() if score in scores}
-            assert (cell == "–") == (not found), (name, score)
-            if found:
-                assert numbers_in(cell) == share([mean(found.values())]), (name, score)
-            if found and plain and arm == "both":
-                gain = paired_difference([found[seed] for seed in plain], [plain[seed] for seed in plain])
-                assert ("**" in cell) == (gain.mean > 0 and not gain.is_inside_noise), (name, score)
+@pytest.mark.parametrize("lines", [AGAIN, SWAPPED], ids=["test classes", "other half"])
+def test_what_tells_failures_is_that_of_the_log(lines):
+    assert len(rows_of(failure_table(lines))) == 8
+    assert missing_rows(failure_table(lines)) == []
 
 
 def test_what_each_recipe_is_told_to_be_it_is():
@@ -137,14 +136,14 @@ def test_what_each_recipe_is_told_to_be_it_is():
 def test_the_table_in_short_is_that_of_the_log():
     rows = rows_of(IN_SHORT)
     assert len(rows) == 8
-    for name, epochs, plain, both, *reached, before, other_half in rows:
+    for name, epochs, plain, both, *reached, confidence, other_half in rows:
         loss = NAMES.get(name, name)
         assert {int(epochs)} == {line["config"]["run"]["epochs"] for line in LINES if line["arm"] == f"{loss} both"}
         known = [mean_of(f"{loss} both", score) for score in ("r_auroc", "mixed_auroc")]
         assert numbers_in(plain) + numbers_in(both) == percent(retrieval(loss)), name
         assert numbers_in(" ".join(reached[2:])) == share(known), name
         assert_gained(" / ".join(reached[:2]), gained(loss))
-        assert_gained(before, gained_before(loss))
+        assert_confidence(confidence, loss, AGAIN)
         assert_gained(other_half, gained(loss, SWAPPED))
         (recall, _), (map_at_r, _) = gained(loss)
         aims = [recall >= 1, map_at_r >= 0.5, known[0] >= 0.6, known[1] >= 0.95]
@@ -175,13 +174,27 @@ def test_the_table_of_other_forms_is_that_of_its_log():
 def test_the_table_of_the_other_half_is_that_of_its_log():
     rows = rows_of(RESULTS.partition("## The other half")[2].partition("\n## ")[0])
     assert len(rows) == 8
-    for name, seeds, plain, both, gain, gain_on_test, *known in rows:
+    for name, seeds, plain, both, gain, gain_on_test, *known, confidence in rows:
         loss = NAMES.get(name, name)
         assert int(seeds) == sum(line["arm"] == f"{loss} both" for line in SWAPPED)
         assert numbers_in(plain)[::2] + numbers_in(both)[::2] == percent(retrieval(loss, SWAPPED)), name
         assert_gained(gain, gained(loss, SWAPPED))
+        assert_gained(gain_on_test, gained(loss))
+        expected = [mean_of(f"{loss} both", score, SWAPPED) for score in ("r_auroc", "mixed_auroc")]
+        assert [float(cell) for cell in known] == share(expected), name
+        assert_confidence(confidence, loss, SWAPPED)
+
+
+def test_the_former_table_of_the_other_half_is_that_of_its_log():
+    rows = rows_of(HISTORY.partition("## The other half")[2].partition("\n## ")[0])
+    assert len(rows) == 8
+    for name, seeds, plain, both, gain, gain_on_test, *known in rows:
+        loss = NAMES.get(name, name)
+        assert int(seeds) == sum(line["arm"] == f"{loss} both" for line in FORMER_SWAPPED)
+        assert numbers_in(plain)[::2] + numbers_in(both)[::2] == percent(retrieval(loss, FORMER_SWAPPED)), name
+        assert_gained(gain, gained(loss, FORMER_SWAPPED))
         assert_gained(gain_on_test, gained_before(loss))
-        expected = [mean_of(f"{loss} {row}", score, SWAPPED) for row, score in KNOWN]
+        expected = [mean_of(f"{loss} {row}", score, FORMER_SWAPPED) for row, score in KNOWN]
         assert [float(cell) for cell in known] == share(expected), name
 
 
@@ -192,10 +205,9 @@ def test_the_table_of_peers_is_that_of_its_log():
 
 def test_the_table_of_what_neighbours_know_is_that_of_its_log():
     lines = [json.loads(line) for line in (ROOT / "results" / "failures.jsonl").read_text().splitlines()]
-    evidence = (ROOT / "docs" / "evidence.md").read_text(encoding="utf-8")
     rows = benchmark("failures").table([line for line in lines if line["size"] == 30]).splitlines()
     assert len(rows) == 2 + 16
-    assert [row for row in rows if row not in evidence] == []
+    assert [row for row in rows if row not in EVIDENCE] == []
 
 
 def test_the_readme_has_the_table_in_short():

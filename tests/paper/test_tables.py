@@ -5,26 +5,13 @@ from pathlib import Path
 
 import pytest
 from finals import AT_EQUAL_SETTINGS, CONFIG, SETTINGS, WITHOUT_UNCERTAINTY, line, lines
+from markdown_tables import tables
 
 from idml.paper.rows import ROWS
 from idml.paper.tables import final_tables, paper_dataset, validation_tables
 from idml.sweeping.lab import stored
 
 COMMAND = str(Path(__file__).parents[2] / "benchmarks" / "cub_table.py")
-
-
-def tables(text: str) -> list[list[list[str]]]:
-    """The cells of each table, its headings first."""
-    found: list[list[list[str]]] = []
-    was_table = False
-    for each in text.splitlines():
-        is_table = each.startswith("| ")
-        if is_table and not was_table:
-            found.append([])
-        if is_table and not each.startswith("| ---"):
-            found[-1].append(each.strip("| ").split(" | "))
-        was_table = is_table
-    return found
 
 
 def is_of_the_paper(row: list[str]) -> bool:
