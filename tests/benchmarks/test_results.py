@@ -218,3 +218,10 @@ def test_the_readme_has_the_table_in_short():
         for name, _, plain, both, recall, map_at_r, *known in short
     ]
     assert told == expected
+
+
+def test_the_table_of_plain_twins_is_that_of_its_log():
+    lines = [json.loads(line) for line in (ROOT / "results" / "failure-twins.jsonl").read_text().splitlines()]
+    rows = benchmark("failure_twins").table([line for line in lines if line["is_frozen"]]).splitlines()
+    assert len(rows) == 2 + 16
+    assert [row for row in rows if row not in EVIDENCE] == []

@@ -1,0 +1,188 @@
+"""What a plain model could add to how far neighbours are, in the place of uncertainty: lines of JSON, and a table.
+
+    python benchmarks/failure_twins.py LOG CACHE NAME=RUN [NAME=RUN ...]
+    python benchmarks/failure_twins.py LOG CACHE NAME=RECIPE [NAME=RECIPE ...] --frozen WEIGHTS FEATURES [--seeds 2]
+
+A RUN is a folder of `idml train`, and CACHE what it was trained on, whose test classes are embedded; with --frozen
+heads are trained by recipes on the features of `benchmarks/frozen_heads.py`, and classes 51 to 100 are embedded. Each
+image is searched in all others, and confidences are fitted on queries of other classes. "neighbours" is the R-AUROC of
+their distances; beside it stands how much higher it is where the confidence has more to look at, of the query and its
+nearest image: "length" of the semantic embeddings, "features", how far the pooled features are, and their lengths, "all
+of these", and "untrained", β of layers that have learned nothing (mean of DRAWS; best_untrained: the luckiest); of a
+model with uncertainty β, both levels, or directions alone, and β beside the features.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from failures import judged
+from frozen_heads import Adapted, Features, read, trial
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+
+from idml import Embedding
+from idml.data.cache import Cache
+from idml.data.pixels import Pixels
+from idml.data.splits import TEST
+from idml.evaluation.calibration import cross_fitted_confidence
+from idml.evaluation.embedded import Embedded
+from idml.evaluation.uncertainty import r_auroc_within
+from idml.models.embedder import Embedder
+from idml.models.heads import Heads
+from idml.recipes import recipe
+from idml.training.config import Config
+from idml.training.embedding import BATCH, centre_crops
+
+DRAWS = 12
+
+
+def twins(
+    embedding: Embedding, labels: Int[Tensor, " n"], features: Float[Tensor, "n f"], *, draws: int = DRAWS
+) -> dict[str, float]:
+    """features: what the heads have seen."""
+    scores, queries = judged(Embedded(embedding=embedding, labels=labels))
+    assert queries.distances is not None
+    assert queries.nearest is not None
+    distances, nearest, is_right = queries.distances, queries.nearest, queries.is_right
+
+    def knows(*more: Float[Tensor, " n"]) -> float:
+        seen = torch.cat([distances, *(column[:, None] for column in more)], dim=1)
+        confidence, fold = cross_fitted_confidence(seen, torch.zeros_like(seen[:, 0]), is_right, labels)
+        return float(r_auroc_within(-confidence, ~is_right, fold))
+
+    def of_both(column: Float[Tensor, " n"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
+        return column, column[nearest]
+
+    def beta(uncertainty: Float[Tensor, "n u"]) -> Float[Tensor, " n"]:
+        return (uncertainty + uncertainty[nearest]).norm(dim=1)
+
+    pooled, semantic = features.double(), embedding.semantic.double()
+    directions = functional.normalize(pooled)
+    far = (directions - directions[nearest]).norm(dim=1)
+    lengths, of_features = of_both(semantic.norm(dim=1)), of_both(pooled.norm(dim=1))
+    alone = knows()
+    untrained = [knows(beta(_untrained(features, seed))) - alone for seed in range(draws)]
+    found = {
+        "recall@1": float(is_right.double().mean()),
+        "r_auroc_of_length": scores.r_auroc_of_length,
+        "neighbours": alone,
+        "length": knows(*lengths) - alone,
+        "features": knows(far, *of_features) - alone,
+        "all of these": knows(far, *lengths, *of_features) - alone,
+        "untrained": fmean(untrained),
+        "best_untrained": max(untrained),
+    }
+    if embedding.uncertainty is not None:
+        uncertainty = embedding.uncertainty.double()
+        found |= {
+            "β": knows(beta(uncertainty)) - alone,
+            "levels": knows(*of_both(uncertainty.norm(dim=1))) - alone,
+            "directions": knows(beta(functional.normalize(uncertainty))) - alone,
+            "β and features": knows(beta(uncertainty), far, *of_features) - alone,
+        }
+    return {name: round(value, 5) for name, value in found.items()}
+
+
+@torch.no_grad()
+def _untrained(features: Float[Tensor, "n f"], seed: int) -> Float[Tensor, "n u"]:
+    """Uncertainty by a stabilised layer as it was drawn, whose start is spread."""
+    torch.manual_seed(seed)
+    drawn = Heads(features.shape[1], dim=1, uncertainty_dim=512).eval()(features.float())
+    assert drawn.uncertainty is not None
+    return drawn.uncertainty.double()
+
+
+@torch.inference_mode()
+def of_run(folder: Path, cache: Cache) -> tuple[Embedding, Tensor, Tensor]:
+    """Of the test classes: embeddings, labels and pooled features, these in the precision of training."""
+    config = Config.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8"))["config"])
+    model = Embedder.load(folder / "model").eval()
+    rows = cache.rows(TEST)
+    pixels = Pixels.of(cache, rows, "cpu", budget=0)
+    features = []
+    for some in torch.arange(len(rows)).split(BATCH):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.run.precision == "bfloat16"):
+            features.append(model.features(centre_crops(pixels, some, config)).float())
+    pooled = torch.cat(features)
+    return _without_idle(model.embed_features(pooled), config), cache.labels[rows], pooled
+
+
+def of_recipe(name: str, seed: int, features: Features) -> tuple[Embedding, Tensor, Tensor]:
+    """Of classes 51 to 100, by heads that have learned from classes 1 to 50."""
+    config, kept = recipe(name).with_changes({"seed": seed}), []
+
+    @torch.no_grad()
+    def keep(model: Adapted, features: Features) -> dict[str, float]:
+        pooled = model.eval().features(features.centre)
+        kept.append((_without_idle(model.embed_features(pooled), config), features.centre_labels, pooled))
+        return {}
+
+    epochs = config.run.epochs
+    trial(config, None, features=features, should_stop=lambda _: False, judge=keep, validate_every=epochs)
+    return kept[-1]
+
+
+def _without_idle(embedding: Embedding, config: Config) -> Embedding:
+    """A plain loss has taught its uncertainty nothing."""
+    return embedding if config.objective.introspective else Embedding(embedding.semantic)
+
+
+def table(lines: Sequence[dict]) -> str:
+    """Means over the seeds of each name, in the order in which they came."""
+    by_name: dict[str, list[dict[str, float]]] = {}
+    for line in lines:
+        by_name.setdefault(line["name"], []).append(line["scores"])
+    columns = list(dict.fromkeys(column for line in lines for column in line["scores"]))
+    rows = [["model", *columns], ["---", *["---:"] * len(columns)]]
+    for name, some in by_name.items():
+        rows.append([name, *(_mean([one[column] for one in some if column in one]) for column in columns)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{round(fmean(values), 3) + 0:.3f}".replace("-", "−") if values else "–"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("log", type=Path)
+    parser.add_argument("cache", type=Path)
+    parser.add_argument("models", nargs="+", metavar="NAME=RUN")
+    parser.add_argument("--frozen", nargs=2, metavar=("WEIGHTS", "FEATURES"))
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    cache = Cache.open(options.cache)
+    if options.frozen is None:
+        sources = [(name, partial(of_run, Path(run), cache)) for name, run in _named(options.models)]
+    else:
+        weights, path = options.frozen
+        if not Path(path).exists():
+            raise SystemExit(f"there are no features in {path}: benchmarks/frozen_heads.py makes them of {weights}.")
+        features = read(Path(path))
+        named = [(name, recipe, seed) for name, recipe in _named(options.models) for seed in range(options.seeds)]
+        sources = [(name, partial(of_recipe, recipe, seed, features)) for name, recipe, seed in named]
+    lines = []
+    for name, source in sources:
+        lines.append({"name": name, "is_frozen": options.frozen is not None, "scores": twins(*source())})
+        with options.log.open("a") as log:
+            log.write(json.dumps(lines[-1], ensure_ascii=False) + "\n")
+    print(table(lines))
+
+
+def _named(given: Sequence[str]) -> list[tuple[str, str]]:
+    for text in given:
+        if not text.partition("=")[2]:
+            raise SystemExit(f"{text!r} names no model: write NAME=RUN, or NAME=RECIPE with --frozen.")
+    return [(name, what) for name, _, what in (text.partition("=") for text in given)]
+
+
+if __name__ == "__main__":
+    main()
