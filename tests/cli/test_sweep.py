@@ -224,6 +224,8 @@ def test_scores_by_epoch_are_shown_of_a_log(idml, cache):
         (["--show", "--log", "none.jsonl"], "--log none.jsonl is not there"),
         (["--show", "--log", "."], "--log . is a folder"),
         (["--show", "--final"], "--show runs nothing"),
+        (["--show", "--seeds", "3"], "--show runs nothing"),
+        (["--show", "--retry"], "--show runs nothing"),
         (["digits", "--show"], "--show runs nothing"),
     ],
 )

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from idml.cli.devices import chosen_device
 
 SPEED_OVER = 3600.0  # seconds of the past by which the time left is estimated: runs are long
+SEEDS = "3"
 SHOWN_SCORES = ("map_at_r", "recall@1", "r_auroc")  # in the line of a run that is done
 
 
@@ -48,9 +49,10 @@ def sweep(
     search_seed: Annotated[
         int, typer.Option(min=0, help="Of these draws; with more --trials the first ones stay the same.")
     ] = 0,
-    seeds: Annotated[str, typer.Option(help="How often each is trained: 3 for seeds 0, 1, 2; or the seeds, 0,4,7.")] = (
-        "3"
-    ),
+    seeds: Annotated[
+        str | None,
+        typer.Option(help="How often each is trained, if not given 3 times: 5 for seeds 0 to 4; or the seeds, 0,4,7."),
+    ] = None,
     validate: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +107,7 @@ def sweep(
 
     check_score(by, is_final=final or show)
     if show:
-        _check_nothing_to_run(names, data, arms, changes, over, plot, validate, final)
+        _check_nothing_to_run(names, data, arms, changes, over, trials, seeds, plot, validate, final, retry)
         from idml.cli.sweep_tables import tell, tell_epochs
 
         lines = _existing(log)
@@ -143,7 +145,7 @@ def sweep(
         picture.check_picture(plot, found, overs)
     halting = Halting(share=stop_below, score=by if by in WATCHED else Halting.score)
     lab = Lab(log)
-    plan = Plan(found, space.read_seeds(seeds), _cache(data), is_final=final)
+    plan = Plan(found, space.read_seeds(SEEDS if seeds is None else seeds), _cache(data), is_final=final)
     place = chosen_device(device)
     plan.check()
     lab.prepare()
