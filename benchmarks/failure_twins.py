@@ -7,9 +7,10 @@ A RUN is a folder of `idml train`, and CACHE what it was trained on, whose test 
 heads are trained by recipes on the features of `benchmarks/frozen_heads.py`, and classes 51 to 100 are embedded. Each
 image is searched in all others, and confidences are fitted on queries of other classes. "neighbours" is the R-AUROC of
 their distances; beside it stands how much higher it is where the confidence has more to look at, of the query and its
-nearest image: "length" of the semantic embeddings, "features", how far the pooled features are, and their lengths, "all
-of these", and "untrained", β of layers that have learned nothing (mean of DRAWS; best_untrained: the luckiest); of a
-model with uncertainty β, both levels, or directions alone, and β beside the features.
+nearest image: "lengths" of the semantic embeddings, how far their pooled "features" are, "feature lengths", "all of
+these", and "untrained", β of layers that have learned nothing (mean of DRAWS; "luckiest": the best of them); of a model
+with uncertainty β, both levels, or directions alone, and both levels beside features. Of the query alone there are the
+R-AUROCs of its level, its "length", and the length of its pooled "feature".
 """
 
 import argparse
@@ -32,7 +33,7 @@ from idml.data.pixels import Pixels
 from idml.data.splits import TEST
 from idml.evaluation.calibration import cross_fitted_confidence
 from idml.evaluation.embedded import Embedded
-from idml.evaluation.uncertainty import r_auroc_within
+from idml.evaluation.uncertainty import r_auroc, r_auroc_within
 from idml.models.embedder import Embedder
 from idml.models.heads import Heads
 from idml.recipes import recipe
@@ -40,12 +41,16 @@ from idml.training.config import Config
 from idml.training.embedding import BATCH, centre_crops
 
 DRAWS = 12
+OF_QUERIES = ("recall@1", "level", "length", "feature", "neighbours")
+OF_UNCERTAINTY = ("+ β", "+ levels", "+ directions", "+ levels and features")
+OF_ANY = ("+ lengths", "+ features", "+ feature lengths", "+ all of these", "+ untrained", "+ luckiest")
+COLUMNS = (*OF_QUERIES, *OF_UNCERTAINTY, *OF_ANY)
 
 
 def twins(
     embedding: Embedding, labels: Int[Tensor, " n"], features: Float[Tensor, "n f"], *, draws: int = DRAWS
 ) -> dict[str, float]:
-    """features: what the heads have seen."""
+    """features: of the backbone, pooled."""
     scores, queries = judged(Embedded(embedding=embedding, labels=labels))
     assert queries.distances is not None
     assert queries.nearest is not None
@@ -65,26 +70,30 @@ def twins(
     pooled, semantic = features.double(), embedding.semantic.double()
     directions = functional.normalize(pooled)
     far = (directions - directions[nearest]).norm(dim=1)
-    lengths, of_features = of_both(semantic.norm(dim=1)), of_both(pooled.norm(dim=1))
+    lengths, feature_lengths = of_both(semantic.norm(dim=1)), of_both(pooled.norm(dim=1))
     alone = knows()
     untrained = [knows(beta(_untrained(features, seed))) - alone for seed in range(draws)]
     found = {
         "recall@1": float(is_right.double().mean()),
-        "r_auroc_of_length": scores.r_auroc_of_length,
+        "length": scores.r_auroc_of_length,
+        "feature": float(r_auroc(-feature_lengths[0], ~is_right)),
         "neighbours": alone,
-        "length": knows(*lengths) - alone,
-        "features": knows(far, *of_features) - alone,
-        "all of these": knows(far, *lengths, *of_features) - alone,
-        "untrained": fmean(untrained),
-        "best_untrained": max(untrained),
+        "+ lengths": knows(*lengths) - alone,
+        "+ features": knows(far) - alone,
+        "+ feature lengths": knows(*feature_lengths) - alone,
+        "+ all of these": knows(far, *lengths, *feature_lengths) - alone,
+        "+ untrained": fmean(untrained),
+        "+ luckiest": max(untrained),
     }
     if embedding.uncertainty is not None:
         uncertainty = embedding.uncertainty.double()
+        levels = of_both(uncertainty.norm(dim=1))
         found |= {
-            "β": knows(beta(uncertainty)) - alone,
-            "levels": knows(*of_both(uncertainty.norm(dim=1))) - alone,
-            "directions": knows(beta(functional.normalize(uncertainty))) - alone,
-            "β and features": knows(beta(uncertainty), far, *of_features) - alone,
+            "level": float(r_auroc(levels[0], ~is_right)),
+            "+ β": knows(beta(uncertainty)) - alone,
+            "+ levels": knows(*levels) - alone,
+            "+ directions": knows(beta(functional.normalize(uncertainty))) - alone,
+            "+ levels and features": knows(*levels, far) - alone,
         }
     return {name: round(value, 5) for name, value in found.items()}
 
@@ -119,8 +128,8 @@ def of_recipe(name: str, seed: int, features: Features) -> tuple[Embedding, Tens
 
     @torch.no_grad()
     def keep(model: Adapted, features: Features) -> dict[str, float]:
-        pooled = model.eval().features(features.centre)
-        kept.append((_without_idle(model.embed_features(pooled), config), features.centre_labels, pooled))
+        found = model.eval()(features.centre)
+        kept.append((_without_idle(found, config), features.centre_labels, features.centre))
         return {}
 
     epochs = config.run.epochs
@@ -138,7 +147,7 @@ def table(lines: Sequence[dict]) -> str:
     by_name: dict[str, list[dict[str, float]]] = {}
     for line in lines:
         by_name.setdefault(line["name"], []).append(line["scores"])
-    columns = list(dict.fromkeys(column for line in lines for column in line["scores"]))
+    columns = [column for column in COLUMNS if any(column in line["scores"] for line in lines)]
     rows = [["model", *columns], ["---", *["---:"] * len(columns)]]
     for name, some in by_name.items():
         rows.append([name, *(_mean([one[column] for one in some if column in one]) for column in columns)])

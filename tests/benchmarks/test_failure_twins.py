@@ -27,8 +27,11 @@ def test_neighbours_and_what_uncertainty_adds_are_those_of_evaluation(known):
     embedding, labels, scores = known
     found = twins.twins(embedding, labels, embedding.semantic, draws=2)
     assert found["neighbours"] == pytest.approx(scores.failures.r_auroc_of_neighbours, abs=1e-5)
-    assert found["neighbours"] + found["β"] == pytest.approx(scores.failures.r_auroc_of_confidence, abs=2e-5)
-    assert found["r_auroc_of_length"] == pytest.approx(scores.failures.r_auroc_of_length, abs=1e-5)
+    assert found["neighbours"] + found["+ β"] == pytest.approx(scores.failures.r_auroc_of_confidence, abs=2e-5)
+    assert found["length"] == pytest.approx(scores.failures.r_auroc_of_length, abs=1e-5)
+    assert found["level"] == pytest.approx(scores.uncertainty.r_auroc, abs=1e-5)
+    assert found["feature"] == found["length"]
+    assert found["+ feature lengths"] == found["+ lengths"]
 
 
 def test_what_tells_failures_adds_and_what_does_not_tell_them_hardly_adds(known):
@@ -37,11 +40,12 @@ def test_what_tells_failures_adds_and_what_does_not_tell_them_hardly_adds(known)
     lengths = told * torch.nn.functional.normalize(torch.randn(300, 8, generator=torch.Generator().manual_seed(0)))
     alone = Embedding(embedding.semantic)
     found = twins.twins(alone, labels, lengths, draws=2)
-    assert found["neighbours"] + found["features"] == pytest.approx(1, abs=1e-3)
-    assert found["neighbours"] + found["all of these"] == pytest.approx(1, abs=1e-3)
-    assert abs(found["untrained"]) < 0.05
-    assert found["best_untrained"] >= found["untrained"]
-    assert not {"β", "levels", "directions"} & set(found)
+    assert found["feature"] == 0  # the longer, the worse
+    assert found["neighbours"] + found["+ feature lengths"] == pytest.approx(1, abs=1e-3)
+    assert found["neighbours"] + found["+ all of these"] == pytest.approx(1, abs=1e-3)
+    assert abs(found["+ untrained"]) < 0.05
+    assert found["+ luckiest"] >= found["+ untrained"]
+    assert not {"level", *twins.OF_UNCERTAINTY} & set(found)
 
 
 def test_a_run_is_embedded_as_training_embeds_it_and_a_plain_one_without_uncertainty(tmp_path):
@@ -63,7 +67,7 @@ def test_a_run_is_embedded_as_training_embeds_it_and_a_plain_one_without_uncerta
 
 def test_lines_and_the_table_say_the_same_and_names_are_needed(tmp_path, monkeypatch, capsys):
     cache = draw_cache(tmp_path, classes=4, per_class=2)
-    scores = [{"neighbours": 0.75, "length": -0.001}, {"neighbours": 0.77, "length": 0.003}]
+    scores = [{"+ lengths": -0.001, "neighbours": 0.75}, {"+ lengths": 0.003, "neighbours": 0.77}]
     monkeypatch.setattr(twins, "of_run", lambda *_: ())
     monkeypatch.setattr(twins, "twins", lambda *_: scores[len(log.read_text().splitlines()) if log.exists() else 0])
     log = tmp_path / "log.jsonl"

@@ -220,8 +220,11 @@ def test_the_readme_has_the_table_in_short():
     assert told == expected
 
 
-def test_the_table_of_plain_twins_is_that_of_its_log():
+def test_the_tables_of_plain_twins_are_those_of_their_log():
     lines = [json.loads(line) for line in (ROOT / "results" / "failure-twins.jsonl").read_text().splitlines()]
-    rows = benchmark("failure_twins").table([line for line in lines if line["is_frozen"]]).splitlines()
-    assert len(rows) == 2 + 16
+    frozen, whole = ([line for line in lines if line["is_frozen"] == is_frozen] for is_frozen in (True, False))
+    rows = (
+        benchmark("failure_twins").table(frozen).splitlines() + benchmark("failure_twins").table(whole).splitlines()[2:]
+    )
+    assert len(rows) == 2 + 16 + 2
     assert [row for row in rows if row not in EVIDENCE] == []
