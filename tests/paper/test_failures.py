@@ -49,8 +49,9 @@ def test_a_row_has_means_over_seeds_and_paired_differences():
         if len(values) == 1:
             assert cells[heading] == f"{sum(values[0]) / 3:.3f}"
             continue
-        gain = sum(a - b for a, b in zip(*values, strict=True)) / 3
-        is_outside = ttest_rel(*values).pvalue < 0.05
+        ours, theirs = values
+        gain = sum(a - b for a, b in zip(ours, theirs, strict=True)) / 3
+        is_outside = ttest_rel(ours, theirs).pvalue < 0.05
         assert cells[heading].strip("*") == f"{gain:+.3f}".replace("-", "−"), heading
         assert ("**" in cells[heading]) == is_outside, heading
     assert "**" in cells["confidence − plain's neighbours"]
