@@ -36,6 +36,7 @@ from idml.evaluation.embedded import Embedded
 from idml.evaluation.uncertainty import r_auroc, r_auroc_within
 from idml.models.embedder import Embedder
 from idml.models.heads import Heads
+from idml.paper import markdown
 from idml.recipes import recipe
 from idml.training.config import Config
 from idml.training.embedding import BATCH, centre_crops
@@ -148,10 +149,11 @@ def table(lines: Sequence[dict]) -> str:
     for line in lines:
         by_name.setdefault(line["name"], []).append(line["scores"])
     columns = [column for column in COLUMNS if any(column in line["scores"] for line in lines)]
-    rows = [["model", *columns], ["---", *["---:"] * len(columns)]]
-    for name, some in by_name.items():
-        rows.append([name, *(_mean([one[column] for one in some if column in one]) for column in columns)])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    rows = [
+        [name, *(_mean([one[column] for one in some if column in one]) for column in columns)]
+        for name, some in by_name.items()
+    ]
+    return markdown.table(["model", *columns], rows)
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -168,13 +170,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
+    try:
+        print(table(_measured(options)))
+    except (ValueError, OSError) as mistake:
+        raise SystemExit(str(mistake)) from None
+
+
+def _measured(options: argparse.Namespace) -> list[dict]:
+    """The lines of all models, each in the log as soon as it is known."""
     cache = Cache.open(options.cache)
     if options.frozen is None:
         sources = [(name, partial(of_run, Path(run), cache)) for name, run in _named(options.models)]
     else:
         weights, path = options.frozen
         if not Path(path).exists():
-            raise SystemExit(f"there are no features in {path}: benchmarks/frozen_heads.py makes them of {weights}.")
+            raise ValueError(f"there are no features in {path}: benchmarks/frozen_heads.py makes them of {weights}.")
         features = read(Path(path))
         named = [(name, recipe, seed) for name, recipe in _named(options.models) for seed in range(options.seeds)]
         sources = [(name, partial(of_recipe, recipe, seed, features)) for name, recipe, seed in named]
@@ -183,13 +193,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         lines.append({"name": name, "is_frozen": options.frozen is not None, "scores": twins(*source())})
         with options.log.open("a") as log:
             log.write(json.dumps(lines[-1], ensure_ascii=False) + "\n")
-    print(table(lines))
+    return lines
 
 
 def _named(given: Sequence[str]) -> list[tuple[str, str]]:
     for text in given:
         if not text.partition("=")[2]:
-            raise SystemExit(f"{text!r} names no model: write NAME=RUN, or NAME=RECIPE with --frozen.")
+            raise ValueError(f"{text!r} names no model: write NAME=RUN, or NAME=RECIPE with --frozen.")
     return [(name, what) for name, _, what in (text.partition("=") for text in given)]
 
 

@@ -30,6 +30,7 @@ from idml.evaluation.embedded import Embedded
 from idml.evaluation.neighbours import nearest
 from idml.evaluation.scores import FailureScores, Queries
 from idml.evaluation.uncertainty import r_auroc, r_auroc_within
+from idml.paper import markdown
 
 VOTERS = 64
 OF_FAILURES = [name for name in FailureScores.__dataclass_fields__ if name.startswith("r_auroc_of_")]
@@ -108,13 +109,11 @@ def judged(embedded: Embedded, *, calibration: Calibration | None = None) -> tup
 
 def table(lines: Sequence[dict]) -> str:
     columns = [name for name in COLUMNS if any(name in line["scores"] for line in lines)]
-    head = ["model", "gallery, a class", *columns]
     rows = [
         [line["name"], str(line["size"]), *(_written(line["scores"].get(column)) for column in columns)]
         for line in lines
     ]
-    cells = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in cells)
+    return markdown.table(["model", "gallery, a class", *columns], rows)
 
 
 def _written(value: float | None) -> str:

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from idml.evaluation.intervals import paired_difference
 from idml.paper.forms import IN_ORDER
-from idml.paper.markdown import table
+from idml.paper.markdown import gain, table
 from idml.paper.rows import TITLES, by_loss, final_lines, results_of
 from idml.sweeping.lab import Line
 from idml.sweeping.summary import FEWEST_PAIRS, NOTHING, Result, parted
@@ -62,6 +62,4 @@ def _cell(found: Mapping[str, Result], column: tuple[Column, ...]) -> str:
     scores = [[some[seed] for seed in seeds] for some in values]
     if len(column) == 1:
         return f"{fmean(scores[0]):.3f}"
-    difference = paired_difference(*scores)
-    text = f"{difference.mean:+.3f}".replace("-", "−")
-    return text if difference.is_inside_noise else f"**{text}**"
+    return gain(paired_difference(*scores), decimals=3)

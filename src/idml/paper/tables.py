@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from idml.evaluation.intervals import Difference
-from idml.paper.markdown import table
+from idml.paper.markdown import gain, table
 from idml.paper.numbers import TABLES, printed
 from idml.paper.rows import (
     COMPARED,
@@ -186,12 +185,7 @@ def _gains(result: Result | None) -> str:
     differences = {} if result is None else result.differences
     if not set(COMPARED) <= set(differences):
         return NOTHING
-    return " / ".join(_in_points(differences[key], named_score(key).scale) for key in COMPARED)
-
-
-def _in_points(difference: Difference, scale: float) -> str:
-    text = f"{scale * difference.mean:+.1f}".replace("-", "−")
-    return text if difference.is_inside_noise else f"**{text}**"
+    return " / ".join(gain(differences[key], scale=named_score(key).scale, decimals=1) for key in COMPARED)
 
 
 def _common_seeds(result: Result, key: str) -> str:
