@@ -48,6 +48,27 @@ def test_what_tells_failures_adds_and_what_does_not_tell_them_hardly_adds(known)
     assert not {"level", *twins.OF_UNCERTAINTY} & set(found)
 
 
+def test_features_count_by_how_far_the_two_are_and_levels_by_their_lengths(known):
+    embedding, labels, scores = known
+    nearest, is_right = scores.queries.nearest.tolist(), scores.queries.is_right.tolist()
+
+    def side(query: int) -> int:
+        """Opposite to that of its nearest image where that is wrong; two that are nearest to each other agree on it."""
+        other = nearest[query]
+        if nearest[other] == query < other:
+            return 1
+        return side(other) if is_right[query] else -side(other)
+
+    features = torch.tensor([[side(query), 0.0] for query in range(len(nearest))])
+    told = torch.where(scores.queries.is_right, 1.0, 2.0)[:, None]
+    level = told * torch.nn.functional.normalize(torch.randn(300, 4, generator=torch.Generator().manual_seed(1)))
+    found = twins.twins(Embedding(embedding.semantic, level), labels, features, draws=1)
+    certain = {name for name, value in found.items() if name[0] == "+" and value + found["neighbours"] > 0.999}
+    by_features = {"+ features", "+ all of these", "+ untrained", "+ luckiest"}  # a layer of any weights sees two sides
+    assert certain == by_features | {"+ levels", "+ levels and features"}
+    assert found["level"] == 1
+
+
 def test_a_run_is_embedded_as_training_embeds_it_and_a_plain_one_without_uncertainty(tmp_path):
     cache = draw_cache(tmp_path, classes=4, per_class=3)
     config = Config().with_changes({"image_size": 32, "precision": "float32", "backbone": "resnet18", "weights": None})
@@ -76,5 +97,8 @@ def test_lines_and_the_table_say_the_same_and_names_are_needed(tmp_path, monkeyp
     assert [json.loads(line)["scores"] for line in log.read_text().splitlines()] == scores
     with pytest.raises(SystemExit, match="'one' names no model"):
         twins.main([str(log), str(cache.folder), "one"])
+    monkeypatch.undo()
+    with pytest.raises(SystemExit, match="config.json"):
+        twins.main([str(log), str(cache.folder), f"a={tmp_path / 'none'}"])
     with pytest.raises(SystemExit, match="there are no features in"):
         twins.main([str(log), str(cache.folder), "a=b", "--frozen", "weights", str(tmp_path / "none.pt")])
